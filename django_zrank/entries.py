@@ -10,12 +10,20 @@ from asgiref.sync import sync_to_async
 from django.db import models
 
 from .codec.entry import Entry
-from .generics import Member
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from .index import Band, RankIndex
 
-__all__ = ["Bin", "Entries", "Entry", "Recommendations", "Standing"]
+    Member = TypeVar("Member", bound=models.Model, default=Any)
+else:
+    from typing import TypeVar
+
+    Member = TypeVar("Member", bound=models.Model)
+    """The model of an index: ``RankIndex[Player]``. Python 3.13 has a default, for declarations that leave it out."""
+
+__all__ = ["Bin", "Entries", "Entry", "Member", "Recommendations", "Standing"]
 
 
 @dataclass(eq=False, repr=False)

@@ -22,8 +22,8 @@ from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
 from .codec.shards import Sharded
 from .codec.units import Band, Distance
+from .entries import Member
 from .exceptions import NotRanked
-from .generics import Member
 from .groups import Group
 from .ranking import Ranking
 from .scores import Scores

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, nullcontext, suppress
 from typing import Any, Final
 
 from django.db import Error, connections
-from django.dispatch import receiver
+from django.dispatch import Signal, receiver
 from prometheus_client import Metric
 
 from .registry import registry
@@ -80,14 +81,9 @@ def _gauges_of(index: Any) -> Gauges | None:
     A connection opened for it is closed: nothing else closes those of the threads of ``start_http_server()``.
     """
     connection = connections[index.get_using()]
-    is_open = connection.connection is not None
-    try:
+    with nullcontext() if connection.connection is not None else closing(connection), suppress(Error):
         return read_gauges(index)
-    except Error:
-        return None
-    finally:
-        if not is_open:
-            connection.close()
+    return None
 
 
 def _add(family: Metric, value: float, **labels: str) -> None:
@@ -125,27 +121,16 @@ def _count(sender: Any, name: str, by: int = 1, **labels: str) -> None:
     _counts[name, (("index", sender.name), *labels.items())] += by
 
 
-@receiver(push_failed, dispatch_uid="django_zrank.metrics")
-def _count_push(sender: Any, **kwargs: Any) -> None:
-    _count(sender, "zrank_pushes_failed")
-
-
-@receiver(drained, dispatch_uid="django_zrank.metrics")
-def _count_marks(sender: Any, marks: int, **kwargs: Any) -> None:
-    _count(sender, "zrank_drained_marks", marks)
-
-
-@receiver(repaired, dispatch_uid="django_zrank.metrics")
-def _count_repair(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
-    _count(sender, "zrank_repairs", verdict=verdict.name)
-
-
-@receiver(rebuilt, dispatch_uid="django_zrank.metrics")
-def _count_rebuild(sender: Any, **kwargs: Any) -> None:
-    _count(sender, "zrank_rebuilds")
-
-
-@receiver(drift_found, dispatch_uid="django_zrank.metrics")
-def _count_drift(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
-    for kind, members in (("missing", missing), ("extra", extra), ("different", different)):
-        _count(sender, "zrank_drift", members, kind=kind)
+@receiver([push_failed, drained, repaired, rebuilt, drift_found], dispatch_uid="django_zrank.metrics")
+def _note(sender: Any, signal: Signal, **sent: Any) -> None:
+    if signal is push_failed:
+        _count(sender, "zrank_pushes_failed")
+    elif signal is drained:
+        _count(sender, "zrank_drained_marks", sent["marks"])
+    elif signal is repaired:
+        _count(sender, "zrank_repairs", verdict=sent["verdict"].name)
+    elif signal is rebuilt:
+        _count(sender, "zrank_rebuilds")
+    else:
+        for kind in ("missing", "extra", "different"):
+            _count(sender, "zrank_drift", sent[kind], kind=kind)

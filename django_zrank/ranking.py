@@ -17,9 +17,8 @@ from django.db import models
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .conf import get_settings
-from .entries import Bin, Entries, Recommendations, Standing
+from .entries import Bin, Entries, Member, Recommendations, Standing
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
-from .generics import Member
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
@@ -30,7 +29,7 @@ from .queries.request import Blocking
 from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
-from .sql.reader import answer_by_sql
+from .sql import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from secrets import token_hex
 from typing import Any, ClassVar
 
@@ -114,7 +115,7 @@ def own_redis() -> Iterator[Redis]:
     The server is started when the process first needs it, and runs until the process ends.
     """
     isolation.require_test("own_redis()")
-    server = _server_of_process()
+    server = _server_of(os.getpid())
     with override_settings(**settings_for(server)):
         try:
             yield empty(server)
@@ -123,19 +124,14 @@ def own_redis() -> Iterator[Redis]:
                 empty(server)
 
 
-_servers: dict[int, EmbeddedServer | TestLocation] = {}
-"""By the process id: a worker forked from a test run has none yet."""
-
-
-def _server_of_process() -> EmbeddedServer | TestLocation:
-    pid = os.getpid()
-    if pid not in _servers:
-        server = make_server()
-        if isinstance(server, EmbeddedServer):
-            server.start()
-            atexit.register(server.__exit__)
-        _servers[pid] = server
-    return _servers[pid]
+@cache
+def _server_of(pid: int) -> EmbeddedServer | TestLocation:
+    """The server of a process: one that is forked from a test run has none yet."""
+    server = make_server()
+    if isinstance(server, EmbeddedServer):
+        server.start()
+        atexit.register(server.__exit__)
+    return server
 
 
 class ZRankTestMixin:
@@ -166,9 +162,14 @@ class ZRankTestMixin:
     def _callSetUp(self) -> None:  # noqa: N802 - unittest's
         # Not in setUp(), which is often overridden without a call of super(). Nor in Django's _pre_setup(), which runs
         # within setUpClass() for the first test of a TransactionTestCase: before the class has saved rows of its own.
-        empty(_server_of_process())
+        empty(_server_of(os.getpid()))
         reset()
-        _sync_rows()
+        for index in registry.all():
+            has_rows = False
+            with suppress(AssertionError, RuntimeError):  # a database that the test may not use
+                has_rows = index.get_ranked().exists()
+            if has_rows:  # for the others, reset() has done it, in less time
+                sync_now(index)
         super()._callSetUp()  # type: ignore[misc]
 
 
@@ -217,13 +218,3 @@ def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:
             # A test case without even the default one can't mean this.
             if indexes or index.get_using() == DEFAULT_DB_ALIAS:
                 raise
-
-
-def _sync_rows() -> None:
-    """Sync the indexes that have rows. For the others, ``reset()`` has done it, in less time."""
-    for index in registry.all():
-        has_rows = False
-        with suppress(AssertionError, RuntimeError):  # a database that the test may not use
-            has_rows = index.get_ranked().exists()
-        if has_rows:
-            sync_now(index)

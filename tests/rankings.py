@@ -8,7 +8,7 @@ from typing import Any
 from django_zrank import RankIndex, Ranking
 from django_zrank.queries.request import Blocking
 from django_zrank.redis import reader_of
-from django_zrank.sql.reader import answer_by_sql
+from django_zrank.sql import answer_by_sql
 
 __all__ = ["ByRedis", "BySql", "by_sql"]
 

@@ -27,6 +27,7 @@ from django_zrank import RankIndex, checks
 from django_zrank.checks import declarations as declaration_checks
 from django_zrank.checks import hooks
 from django_zrank.registry import registry
+from django_zrank.rest_framework import checks as rest_checks
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.triggers import captured
@@ -888,21 +889,21 @@ def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPa
 )
 def test_an_owner_is_missed_only_where_a_view_asks_for_it(settings: Any, urls: Any, names: set[str]) -> None:
     settings.ROOT_URLCONF = urls
-    assert {message.obj.instance().name for message in checks.check_owners(None)} == names
+    assert {message.obj.instance().name for message in rest_checks.check_owners(None)} == names
 
 
 def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.urls"
-    names = {message.obj.instance().name for message in checks.check_owners(None)}
+    names = {message.obj.instance().name for message in rest_checks.check_owners(None)}
     assert {"ascending", "nickname", "competitors"} <= names
     assert "player" not in names
 
 
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, declaration_checks, hooks]
+    modules: list[Any] = [checks, declaration_checks, hooks, rest_checks]
     text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
-    elsewhere = {"zrank.E023", "zrank.E042", "zrank.E043", "zrank.W020", "zrank.W021"}
+    elsewhere = {"zrank.E023", "zrank.E042", "zrank.E043", "zrank.W020", "zrank.W021", "zrank.W050"}
     assert cases | elsewhere == set(re.findall(r"zrank\.[EW]\d+", text))
 
 

@@ -16,13 +16,12 @@ def side(cards: Sequence[Dealt], looked_up: list[int] | None = None) -> Side:
     """A side of these cards. ``looked_up`` notes every position that is looked up."""
     by_position = dict(cards)
 
-    def find(positions: Iterable[int]) -> dict[int, Row]:
+    def find(positions: Sequence[int]) -> list[Dealt]:
         if looked_up is not None:
             looked_up.extend(positions)
-        return {at: by_position[at] for at in positions if at in by_position}
+        return [(at, by_position[at]) for at in positions if at in by_position]
 
-    first = cards[0][0] if cards else 0
-    return Side(first, first + len(cards) - 1, find, by_position.values)
+    return Side(range(cards[0][0], cards[-1][0] + 1) if cards else range(0), find)
 
 
 def cards(pks: Iterable[int], first: int = 0) -> list[Dealt]:
@@ -54,10 +53,10 @@ def test_of_a_large_side_few_are_looked_up() -> None:
 
 
 def test_what_is_gone_since_it_was_counted_is_passed_over() -> None:
-    gone, rest = Side(0, 99, lambda positions: {}, list), side(cards(range(101, 200), 101))
+    gone, rest = Side(range(100), lambda positions: []), side(cards(range(101, 200), 101))
     assert len(choose(gone, rest, 4, set(), random.Random(1))) == 4
 
 
 def test_an_empty_side_is_not_read() -> None:
-    empty = Side(5, 4, lambda positions: {}, lambda: pytest.fail("read"))
+    empty = Side(range(5, 5), lambda positions: pytest.fail("read"))
     assert len(choose(empty, side(cards(range(50))), 4, set(), random.Random(1))) == 4

@@ -13,9 +13,9 @@ from typing import Any
 from unittest import mock
 
 from django_zrank import queries as requests
+from django_zrank import sql
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws, sharded
-from django_zrank.queries.counts import CountScores
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.positions import BareScore
 from django_zrank.queries.query import FULL, Query, Several, one, together
@@ -27,9 +27,8 @@ from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from django_zrank.redis.executor import Executor
 from django_zrank.redis.keys import Keys
-from django_zrank.sql import reader as sql_reader
+from django_zrank.sql import _ANSWERS as SQL_ANSWERS
 from django_zrank.sql import sampling as sql_sampling
-from django_zrank.sql.reader import _ANSWERS as SQL_ANSWERS
 
 KEYS = Keys.of("zrank", "player")
 
@@ -134,7 +133,7 @@ def questions() -> set[type]:
 
 
 def test_every_question_has_an_answer_by_sql() -> None:
-    of_redis_alone = {CountScores, ChangeScores, Touch}
+    of_redis_alone = {ChangeScores, Touch}
     assert questions() - of_redis_alone - {Several} == set(SQL_ANSWERS)
 
 
@@ -153,7 +152,7 @@ def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
     assert unread(draws, sharded) == of_the_answer
     # chance reads the seed
-    assert unread(sql_sampling, sql_reader) == of_the_answer | {"seed", "sort_key"}
+    assert unread(sql_sampling, sql) == of_the_answer | {"seed", "sort_key"}
 
 
 def test_recommend_many_has_the_parameters_of_recommend() -> None:

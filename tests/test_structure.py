@@ -115,7 +115,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent generics cluster models embedded",
+    "exceptions signals conf recent cluster models embedded",
     "redis.isolation redis.scripts redis.keys",
     "codec members",
     "queries",
@@ -125,10 +125,10 @@ LAYERS = [
     "redis sql",
     "verbs entries recommendations",
     "ranking groups scores index",
-    "registry routes",
+    "registry",
     "sync",
     "checks",
-    "rest_framework testing management health metrics admin templatetags apps pytest_plugin",
+    "rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The rooms, from the bottom: each imports nothing of the package but what stands before it, or beside it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
@@ -80,20 +79,18 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
             _note_ranks(index, changelist.result_list)
         return changelist
 
-    def _order(self, *, is_reversed: bool) -> Iterator[OrderBy]:
-        """Yield the index's order as expressions. Rows without a score come last, in both directions."""
+    def _order(self, *, is_reversed: bool) -> list[OrderBy]:
+        """Return the index's order as expressions. Rows without a score come last, in both directions."""
         index = self._index()
-        for at, criterion in enumerate(index.ordering.criteria if index else ()):
-            is_last = at == 0 or criterion.nulls_first == is_reversed
-            yield OrderBy(
-                F(criterion.path),
-                descending=criterion.descending != is_reversed,
-                # Where nulls go is said of columns that may hold them: not every database uses an index for it.
-                nulls_first=(criterion.nullable and not is_last) or None,
-                nulls_last=(criterion.nullable and is_last) or None,
-            )
-        if index and index.get_ranking_method() == "ordinal":  # else equals share a rank
-            yield OrderBy(Cast("pk", CharField()), descending=index.ordering.first.descending != is_reversed)
+        if index is None:
+            return []
+        order: list[Any] = [*index.ordering.ascending(map(F, index.ordering.paths))]
+        if index.get_ranking_method() == "ordinal":  # else equals share a rank
+            order.append(OrderBy(Cast("pk", CharField())))
+        if index.ordering.first.descending != is_reversed:
+            order = [one.reverse_ordering() for one in order]
+        order[0].nulls_last = index.ordering.first.nullable or None
+        return order
 
     def _index(self) -> RankIndex | None:
         if self.rank_index is not None:

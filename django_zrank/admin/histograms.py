@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ..codec.units import Float, Number
-from ..index import RankIndex
-from ..queries.counts import CountScores
+from ..codec.units import Float, Kind, Number
 from ..queries.pages import PageAt
-from ..queries.view import View
+from ..queries.query import Several
+from ..ranking import Ranking
 from ..redis import reader_of
 
 __all__ = ["Bar", "Histogram", "draw_histogram"]
@@ -34,20 +33,20 @@ _HEAD: Final = 12
 
 
 class Axis(NamedTuple):
-    """The range of scores that a histogram shows, as Redis holds them."""
+    """The range of scores that a histogram shows, as keys of their kind."""
 
-    start: float
-    stop: float
+    start: Number
+    stop: Number
 
     grains: float = 0
     """0 for a linear scale. Up to about one of so many parts from its start, a logarithmic scale is linear, too."""
 
-    def share(self, score: float) -> float:
-        """Return the position of a score, as a share of the axis's length."""
+    def x(self, key: float) -> float:
+        """Return the position of a score."""
         # A difference of two floats may lie beyond all floats.
-        start, stop, at = map(Fraction, (self.start, self.stop, min(self.stop, max(self.start, score))))
+        start, stop, at = map(Fraction, (self.start, self.stop, min(self.stop, max(self.start, key))))
         done = float((at - start) / (stop - start)) if start < stop else 0.0
-        return math.log1p(done * self.grains) / math.log1p(self.grains) if self.grains else done
+        return WIDTH * (math.log1p(done * self.grains) / math.log1p(self.grains) if self.grains else done)
 
     def score(self, share: float) -> float:
         """Return the score at a share of the axis's length."""
@@ -73,14 +72,9 @@ class Bar(NamedTuple):
 class Histogram:
     """The numbers of members by their scores, with some members marked."""
 
-    index: RankIndex
-    low: Any
-    high: Any
-    """The first score and the last one, in the field's own type."""
-
+    kind: Kind
     axis: Axis
     bars: Sequence[Bar]
-    members: int
 
     band: tuple[float, float] | None = None
     """The position of the band, and its width."""
@@ -95,36 +89,43 @@ class Histogram:
     height = HEIGHT
 
     @property
-    def ticks(self) -> Sequence[Any]:
-        """The scores at the ends of the axis; also at its quarters, if they are whole numbers of a wide range."""
-        if not (isinstance(self.low, int) and self.high - self.low >= _MANY):
-            return self.low, self.high
-        decode = self.index.ordering.first.kind.decode
-        inner = (decode(round(self.axis.score(share))) for share in (0.25, 0.5, 0.75))
-        return [f"{score:,}" for score in (self.low, *inner, self.high)]
+    def low(self) -> Any:
+        return self.bars[0].low
+
+    @property
+    def high(self) -> Any:
+        return self.bars[-1].high
+
+    @property
+    def members(self) -> int:
+        return sum(bar.members for bar in self.bars)
 
     @property
     def fullest(self) -> Bar:
         return max(self.bars, key=lambda bar: bar.members)
 
+    @property
+    def ticks(self) -> Sequence[Any]:
+        """The scores at the ends of the axis; also at its quarters, if they are whole numbers of a wide range."""
+        if not (isinstance(self.low, int) and self.high - self.low >= _MANY):
+            return self.low, self.high
+        inner = (self.kind.at(round(self.axis.score(share))) for share in (0.25, 0.5, 0.75))
+        return [f"{score:,}" for score in (self.low, *inner, self.high)]
+
     def marked(self, own: Number, drawn: Sequence[Number], band: tuple[Number, Number]) -> Histogram:
         """Return the histogram with a member, its band and those drawn for it."""
-        unit = _unit(self.index)
-        low, high = self._x(band[0]), self._x(band[1] + unit)
+        unit, x = _unit(self.kind), self.axis.x
+        low, high = x(band[0]), x(band[1] + unit)
         return replace(
             self,
-            own=self._x(own + unit / 2),
-            drawn=[self._x(score + unit / 2) for score in drawn],
-            band=(low, round(max(2.0, high - low), 2)),
+            own=round(x(own + unit / 2), 2),
+            drawn=[round(x(score + unit / 2), 2) for score in drawn],
+            band=(round(low, 2), round(max(2.0, high - low), 2)),
         )
-
-    def _x(self, score: float) -> float:
-        return round(WIDTH * self.axis.share(score), 2)
 
 
 def draw_histogram(
-    index: RankIndex,
-    view: View,
+    ranking: Ranking[Any],
     low: Number | None = None,
     high: Number | None = None,
     *,
@@ -133,67 +134,54 @@ def draw_histogram(
     """Return the histogram of a ranking between two scores, by default of all; None if no member is ranked.
 
     Each bar of a logarithmic scale covers more scores than the one before. The histogram takes two round trips for the
-    ends, and one for 40 ZCOUNTs, for any number of members.
+    ends, and one for 40 counts, for any number of members. Only Redis is asked.
     """
-    reader = reader_of(index)
-    ends = [reader.answer(PageAt(0, 1), replace(view, reverse=reverse)).members for reverse in (False, True)]
-    if not all(ends):
+    kind, reader = ranking.index.ordering.first.kind, reader_of(ranking.index)
+    pages = [one._entries(reader.answer(PageAt(0, 1), one.view)) for one in (ranking, ranking.reversed())]
+    if not all(pages):
         return None
-    lowest, highest = (members[0][1] for members in ends)
+    lowest, highest = sorted(kind.key(page[0].score) for page in pages)
     start = lowest if low is None else max(lowest, low)
     end = max(start, highest if high is None else min(highest, high))
-    axis, edges = _edges(start, end, _unit(index), is_logarithmic)
-    *inner, last = pairwise(edges)
-    ranges = [(repr(one), f"({other!r}") for one, other in inner] + [(repr(last[0]), repr(end))]
-    counts = reader.answer(CountScores(tuple(ranges)), view)
-    decode = index.ordering.first.kind.decode
-    bars = list(_bars(index, axis, edges, end, counts))
-    return Histogram(index, decode(start), decode(end), axis, bars, sum(counts))
-
-
-def _unit(index: RankIndex) -> int:
-    """Return the least difference between two scores: 1, or 0 for floats."""
-    return 0 if isinstance(index.ordering.first.kind, Float) else 1
-
-
-def _edges(start: float, end: float, unit: int, is_logarithmic: bool) -> tuple[Axis, list[float]]:
-    """Return the axis, and the ends of up to 40 ranges of the same width on it."""
-    if start == end:
-        # A large score and one more may be the same float.
-        stop = min(max(end + (unit or 1), math.nextafter(end, math.inf)), sys.float_info.max)
-        axis = Axis(start, stop)
-        return axis, [*axis[:2]]
-    if is_logarithmic:
-        stop = end + unit
-        # Times are stored in microseconds: the first bars are no finer than a part of the range.
-        axis = Axis(start, stop, min(_GRAINS, stop - start) if unit else _GRAINS)
-        inner = (axis.score(at / BARS) for at in range(1, BARS))
-        return axis, [
-            start,
-            *sorted({math.ceil(one) if unit else one for one in inner} - {start, stop}),
-            stop,
-        ]
-    if unit:
-        step = max(1, math.ceil((end - start + 1) / BARS))
-        edges = [start + step * at for at in range(math.ceil((end - start + 1) / step) + 1)]
-        return Axis(start, edges[-1]), edges
-    axis = Axis(start, end)
-    return axis, [*sorted(axis.score(at / BARS) for at in range(BARS)), end]
-
-
-def _bars(
-    index: RankIndex, axis: Axis, edges: Sequence[float], end: float, counts: Sequence[int]
-) -> Iterator[Bar]:
-    decode, unit, most = index.ordering.first.kind.decode, _unit(index), max(1, *counts)
-    for (low, high), count in zip(pairwise(edges), counts, strict=True):
-        x, stop = WIDTH * axis.share(low), WIDTH * axis.share(high)
+    axis, ranges = (_logarithmic if is_logarithmic and start < end else _linear)(kind, start, end)
+    scores = [(kind.at(first), kind.at(last)) for first, last in ranges]
+    questions = Several([ranking._between(*ends, limit=0) for ends in scores])
+    counts = [page.following for page in reader.answer(questions, ranking.view)]
+    edges, most = [axis.x(first) for first, _ in ranges] + [axis.x(axis.stop)], max(1, *counts)
+    bars = []
+    for ends, (x, stop), count in zip(scores, pairwise(edges), counts, strict=True):
         height = max(1.5, (HEIGHT - _HEAD) * count / most) if count else 0.0
-        yield Bar(
-            low=decode(low),
-            high=decode(min(end, high - unit)),
-            members=count,
-            x=round(x, 2),
-            y=round(HEIGHT - height, 2),
-            width=round(max(1.0, stop - x - 1), 2),
-            height=round(height, 2),
-        )
+        place = (x, HEIGHT - height, max(1.0, stop - x - 1), height)
+        bars.append(Bar(*ends, count, *(round(one, 2) for one in place)))
+    return Histogram(kind, axis, bars)
+
+
+def _unit(kind: Kind) -> int:
+    """Return the least difference between two scores: 1, or 0 for floats."""
+    return 0 if isinstance(kind, Float) else 1
+
+
+def _linear(kind: Kind, start: Number, end: Number) -> tuple[Axis, list[tuple[Number, Number]]]:
+    """Return the axis, and up to 40 ranges of the same width on it, with their ends."""
+    ranges = kind.ranges(start, end, BARS)
+    if _unit(kind):
+        first, last = ranges[0]
+        return Axis(start, ranges[-1][0] + last - first + 1), ranges
+    # A large score and one more may be the same float.
+    beyond = min(max(end + 1, math.nextafter(end, math.inf)), sys.float_info.max)
+    return Axis(start, end if start < end else beyond), ranges
+
+
+def _logarithmic(kind: Kind, start: Number, end: Number) -> tuple[Axis, list[tuple[Number, Number]]]:
+    """Return the axis, and up to 40 ranges of the same width on it, with their ends."""
+    unit = _unit(kind)
+    stop = end + unit
+    # Times are stored in microseconds: the first bars are no finer than a part of the range.
+    axis = Axis(start, stop, min(_GRAINS, stop - start) if unit else _GRAINS)
+    inner = (axis.score(at / BARS) for at in range(1, BARS))
+    edges = {math.ceil(one) if unit else one for one in inner} - {start, stop}
+    ranges = pairwise([start, *sorted(edges), stop])
+    *all_but_last, (last, _) = (
+        (low, high - 1 if unit else math.nextafter(high, low)) for low, high in ranges
+    )
+    return axis, [*all_but_last, (last, end)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, connections
 from django.db.models.functions import Now
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -18,13 +22,23 @@ from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
 from ..registry import registry
+from ..sql.deadline import reading
+from ..store import Store
+from ..sync.gauges import Gauges, read_gauges
+from ..sync.health import Verdict
 from ..sync.jobs import LEASE, jobs_of, request_job
+from ..sync.rebuild import count_rows
 from ..sync.triggers import examine_capture
 from .histograms import draw_histogram
-from .states import read_servers, read_state, read_states
-from .trying import Trial, TryForm
+from .trying import TryForm
 
 __all__ = ["RankingAdmin"]
+
+_COUNTING: Final = 0.25
+"""Seconds that counting the rows may take; a verification counts them, too."""
+
+_LOOKING: Final = 2.0
+"""Seconds that all other queries may take."""
 
 
 class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -58,7 +72,7 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         """Show the registered indexes and their health."""
         self._require_view(request)
-        states = [(state, self._url("change", state.index)) for state in read_states(registry.all())]
+        states = [(state, self._url("change", state.index)) for state in _read_states(registry.all())]
         context = {"title": "Rankings", "states": states, **(extra_context or {})}
         return self._render(request, "change_list", context)
 
@@ -77,35 +91,24 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         form = TryForm(index, request.GET if "n" in request.GET else None)
         is_log = request.GET.get("scale") == "log"
         draw = form.draw(is_logarithmic=is_log) if form.is_bound and form.is_valid() else None
-        try:
-            histogram = (
-                draw.whole if draw else draw_histogram(index, index.ranking.view, is_logarithmic=is_log)
-            )
-        except IndexUnavailable:
-            histogram = None
-        return self._render(
-            request,
-            "change_form",
-            {
-                "title": index.name,
-                "subtitle": None,
-                "index": index,
-                "state": read_state(index),
-                "servers": read_servers(index),
-                "capture": examine_capture(index),
-                "histogram": histogram,
-                "scales": [
-                    (label, scale == ("log" if is_log else ""), _with_scale(request.GET, scale))
-                    for label, scale in (("Linear", ""), ("Logarithmic", "log"))
-                ],
-                "is_log": is_log,
-                "form": form,
-                "draw": draw,
-                "rows": draw and self._rows(request, index, draw),
-                **self._jobs(request, index),
-                **(extra_context or {}),
-            },
-        )
+        histogram = None
+        with suppress(IndexUnavailable):
+            histogram = draw["whole"] if draw else draw_histogram(index.ranking, is_logarithmic=is_log)
+        context = {
+            "title": index.name,
+            "subtitle": None,
+            "index": index,
+            "state": _read_state(index),
+            "servers": _read_servers(index),
+            "capture": examine_capture(index),
+            "histogram": histogram,
+            "is_log": is_log,
+            "form": form,
+            "draw": draw,
+            "rows": draw and self._rows(request, index, draw["drawn"]),
+        }
+        context |= self._jobs(request, index) | (extra_context or {})
+        return self._render(request, "change_form", context)
 
     def jobs_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Request a job by POST. GET returns the jobs alone, for the script that refreshes them on the page."""
@@ -156,18 +159,18 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "may_request": self.has_rebuild_permission(request),
         }
 
-    def _rows(self, request: HttpRequest, index: RankIndex, trial: Trial) -> list[tuple[Any, Any, str]]:
+    def _rows(self, request: HttpRequest, index: RankIndex, drawn: Any) -> list[tuple[Any, Any, str]]:
         """Return each member drawn, with its row and the row's page, if the user may view it: rows that the model's own
         admin hides aren't shown."""
+        rows: dict[Any, Any] = {}
         model_admin = self.admin_site._registry.get(index.model)
-        if model_admin is None or not model_admin.has_view_permission(request):
-            return [(entry, None, "") for entry in trial.drawn]
-        found = model_admin.get_queryset(request).in_bulk([entry.pk for entry in trial.drawn])
-        rows = {pk: row for pk, row in found.items() if model_admin.has_view_permission(request, row)}
+        if model_admin is not None and model_admin.has_view_permission(request):
+            found = model_admin.get_queryset(request).in_bulk([entry.pk for entry in drawn])
+            rows = {pk: row for pk, row in found.items() if model_admin.has_view_permission(request, row)}
         name = f"{self.admin_site.name}:{index.model._meta.app_label}_{index.model._meta.model_name}_change"
         return [
             (entry, rows.get(entry.pk), reverse(name, args=[quote(entry.pk)]) if entry.pk in rows else "")
-            for entry in trial.drawn
+            for entry in drawn
         ]
 
     def _render(self, request: HttpRequest, page: str, context: dict[str, Any]) -> HttpResponse:
@@ -179,10 +182,68 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
 
-def _with_scale(query: QueryDict, scale: str) -> str:
-    """Return a query string with another scale of the histogram."""
-    query = query.copy()
-    query.pop("scale", None)
-    if scale:
-        query["scale"] = scale
-    return query.urlencode()
+@dataclass(frozen=True)
+class State:
+    """The state of an index in Redis and in the database, at a cost independent of the number of members."""
+
+    index: RankIndex
+
+    gauges: Gauges | None = None
+    """None if the database did not answer in time, or Redis had not answered for another index."""
+
+    rows: int | None = None
+    """The number of rows that the database ranks; None if counting them takes too long."""
+
+    has_open_jobs: bool = False
+
+    @property
+    def model(self) -> str:
+        return str(self.index.model._meta.label)
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.gauges is not None and self.gauges.verdict is Verdict.HEALTHY
+
+    @property
+    def label(self) -> str:
+        if self.gauges is None:
+            return "not checked"
+        return self.gauges.verdict.value if self.gauges.verdict else "Redis can't be reached"
+
+
+def _read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
+    """Yield the state of each index. If Redis doesn't answer for one, it isn't asked about the others."""
+    is_there = True
+    for index in indexes:
+        state = _read_state(index) if is_there else State(index)
+        yield state
+        is_there = is_there and (state.gauges is None or state.gauges.verdict is not None)
+
+
+def _read_state(index: RankIndex) -> State:
+    gauges, rows, has_open_jobs = None, None, False
+    connection = connections[index.get_using()]
+    with suppress(OperationalError):
+        with reading(connection, _LOOKING):
+            has_open_jobs = jobs_of(index).filter(is_open=True).exists()
+            gauges = read_gauges(index)
+        with reading(connection, _COUNTING):
+            rows = count_rows(index)
+    return State(index, gauges, rows, has_open_jobs)
+
+
+def _read_servers(index: RankIndex) -> list[dict[str, Any]]:
+    """Return the INFO of each server that holds the index, or some of its shards; none if Redis can't be reached.
+    ``own``: bytes that the index takes there without its facet rankings, as Redis estimates them; 0 if unknown. It
+    takes two round trips a shard."""
+    found: dict[Any, dict[str, Any]] = {}
+    try:
+        for part in index.parts:
+            store = Store.of(part)
+            info = store.server_info()
+            server = found.setdefault(info["run_id"], {**info, "own": 0})
+            with suppress(IndexUnavailable):  # refused: MEMORY is forbidden to many accounts
+                server["own"] += store.memory()
+    except IndexUnavailable:
+        return []
+    return list(found.values())

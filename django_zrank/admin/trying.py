@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
 
@@ -11,27 +10,16 @@ from django.db.models.constants import LOOKUP_SEP
 from django.forms.utils import pretty_name
 from django.utils.text import capfirst
 
-from ..entries import Entry, Recommendations
+from ..entries import Entry
 from ..exceptions import FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked
 from ..index import RankIndex
 from ..recommendations import sides
 from .histograms import Histogram, draw_histogram
 
-__all__ = ["Trial", "TryForm"]
+__all__ = ["TryForm"]
 
 _MOST: Final = 50
 _CHOICES: Final = 100
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A draw, and the histograms that show it."""
-
-    me: Entry
-    drawn: Recommendations[Any]
-    milliseconds: float
-    whole: Histogram | None
-    near: Histogram | None
 
 
 class TryForm(forms.Form):
@@ -87,11 +75,10 @@ class TryForm(forms.Form):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from None
 
-    def draw(self, *, is_logarithmic: bool = False) -> Trial | None:
-        """Draw, or add an error to the form."""
-        asked = self.cleaned_data
+    def draw(self, *, is_logarithmic: bool = False) -> dict[str, Any] | None:
+        """Return a draw, for the template, and the histograms that show it; or add an error to the form."""
+        asked, member = self.cleaned_data, self.cleaned_data["member"]
         try:
-            member = asked["member"]
             if member is None:
                 member = self._middle()
             me = self.index.ranking.entry(member)
@@ -102,10 +89,11 @@ class TryForm(forms.Form):
             # Ranks of shards are fetched when they are used: here, so that an error is shown on the form.
             list(map(tuple, drawn))
             took = 1000 * (perf_counter() - began)
-            return Trial(me, drawn, took, *self._histograms(me, drawn, is_logarithmic))
+            whole, near = self._histograms(me, drawn, is_logarithmic)
         except (FilterNotReady, FilterTooLarge, IndexUnavailable, NotRanked, ValueError) as error:
             self.add_error(None, str(error))
             return None
+        return {"me": me, "drawn": drawn, "milliseconds": took, "whole": whole, "near": near}
 
     def _middle(self) -> Any:
         size = self.ranking.count()
@@ -113,18 +101,16 @@ class TryForm(forms.Form):
             raise NotRanked("No member is ranked here.")
         return self.ranking[size // 2].pk
 
-    def _histograms(
-        self, me: Entry, drawn: Recommendations[Any], is_logarithmic: bool
-    ) -> list[Histogram | None]:
+    def _histograms(self, me: Entry, drawn: Any, is_logarithmic: bool) -> list[Histogram | None]:
         """Histograms of the whole ranking, and of twice the band, both with those drawn."""
-        kind, view = self.index.ordering.first.kind, self.ranking.view
+        kind = self.index.ordering.first.kind
         own = kind.key(me.score)
         below, above = map(kind.distance, sides(drawn.band))
         low, high = own - below, own + above
         scores = [kind.key(entry.score) for entry in drawn]
         found = (
-            draw_histogram(self.index, view, is_logarithmic=is_logarithmic),
-            draw_histogram(self.index, view, low - max(below, 1), high + max(above, 1)),
+            draw_histogram(self.ranking, is_logarithmic=is_logarithmic),
+            draw_histogram(self.ranking, low - max(below, 1), high + max(above, 1)),
         )
         return [one and one.marked(own, scores, (low, high)) for one in found]
 

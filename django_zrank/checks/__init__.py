@@ -12,22 +12,19 @@ from typing import Any, Final, get_type_hints
 
 from django.apps.config import AppConfig
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
 from ..conf import Settings, get_settings, raw_settings
 from ..exceptions import CaptureError
-from ..index import RankIndex
 from ..redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
 from ..registry import registry
-from ..routes import served
 from ..sync.triggers import captured, unwatchable
 from .declarations import check_declaration
-from .hooks import error, warning
+from .hooks import error
 
-__all__ = ["check_indexes", "check_owners", "check_redis", "check_settings", "check_tables"]
+__all__ = ["check_indexes", "check_redis", "check_settings", "check_tables"]
 
 Apps = Sequence[AppConfig] | None
 
@@ -213,22 +210,3 @@ def check_tables(
                 message = f": triggers can't watch {table}, which {problem}."
                 found.append(error(type(index), message, hint, "zrank.E043"))
     return found
-
-
-@register("zrank")
-def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """Indexes that the REST API serves, though it can't look up the user's row."""
-    user_model = get_user_model()
-    return [
-        warning(
-            type(index),
-            " has no owner, so the REST API can't look up the user's row.",
-            f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. If users own no "
-            "rows, silence this: clients pass ?member=, if the view allows it.",
-            "zrank.W005",
-        )
-        for index in served()
-        if not issubclass(user_model, index.model)
-        and type(index).get_member is RankIndex.get_member
-        and index.get_owner() is None
-    ]

@@ -11,10 +11,10 @@ from ..redis.keys import Keys
 from .intersections import intersection, read_intersection
 from .pages import PageAt
 from .query import Query, one
-from .request import Call, Request, Swapped
+from .request import Call
 from .view import View
 
-__all__ = ["CountFacet", "CountScores", "Size"]
+__all__ = ["CountFacet", "Size"]
 
 _PAGE: Final = 1000
 """The values of a facet that are read in one round trip."""
@@ -29,23 +29,6 @@ class Size(NamedTuple):
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
         size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
         return size
-
-
-class CountScores(NamedTuple):
-    """The number of members in each range, with its ends as in ZCOUNT: ``("0", "(10")``. One round trip. Filters that
-    no facet covers are ignored."""
-
-    ranges: tuple[tuple[str, str], ...]
-
-    def query(self, view: View, keys: Keys) -> Query[list[int]]:
-        key = keys.ranking(view.ranking or "")
-        live = Call("HGET", (keys.meta,), ("generation",))
-        *counts, generation = yield Request(
-            (*(Call("ZCOUNT", (key,), ends, 2) for ends in self.ranges), live)
-        )
-        if (generation or b"").decode() != keys.generation:
-            raise Swapped
-        return list(counts)
 
 
 class CountFacet(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ..codec.units import NUL
 from ..redis import scripts
 from ..redis.keys import Keys
-from .counts import CountFacet, CountScores, Size
+from .counts import CountFacet, Size
 from .draws import Draw, Drawing, Ends, Moved, Sample
 from .pages import Page, PageAround, PageAt, PageBetween, parse_page
 from .positions import BarePosition, Locate, Location, Locations
@@ -485,7 +485,6 @@ def _each(merge: Callable[[list[Any]], Any]) -> Callable[[ShardedView, Any], Que
 _ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
     BarePosition: ShardedView.bare_position,
     CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
-    CountScores: _each(lambda counts: list(map(sum, zip(*counts, strict=True)))),
     Draw: ShardedView.draw,
     Locate: ShardedView.locate,
     PageAround: ShardedView.page_around,

@@ -5,16 +5,21 @@ This imports nothing of REST framework, as every ``manage.py`` command loads it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
+from inspect import isclass
 from typing import Any, Final
 
+from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.urls import get_resolver
 
 from ..checks.hooks import warning
+from ..index import RankIndex
 from ..registry import registry
 
-__all__ = ["RESERVED", "check_facet_names", "filter_name"]
+__all__ = ["RESERVED", "check_facet_names", "check_owners", "filter_name"]
 
 RESERVED: Final = frozenset(
     [
@@ -51,3 +56,46 @@ def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             hint = "Name it in get_filters() of your views, or add zrank.W050 to SILENCED_SYSTEM_CHECKS."
             messages.append(warning(type(index), message, hint, "zrank.W050"))
     return messages
+
+
+@register("zrank")
+def check_owners(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check for indexes that are served, though the REST API can't look up the user's row."""
+    user_model, served = get_user_model(), _served()
+    return [
+        warning(
+            type(index),
+            " has no owner, so the REST API can't look up the user's row.",
+            f"Set owner to the lookup path from {index.model._meta.label} to {user_model._meta.label}. If users own no "
+            "rows, silence this: clients pass ?member=, if the view allows it.",
+            "zrank.W005",
+        )
+        for index in registry.all()
+        if type(index) in served
+        and not issubclass(user_model, index.model)
+        and type(index).get_member is RankIndex.get_member
+        and index.get_owner() is None
+    ]
+
+
+def _served() -> set[type[RankIndex]]:
+    """Return the indexes that a view in the project's URLs answers for."""
+    found: set[type[RankIndex]] = set()
+    try:
+        patterns = list(get_resolver().url_patterns)
+        for pattern in patterns:  # grows
+            patterns += getattr(pattern, "url_patterns", ())
+    except Exception:  # noqa: BLE001 - a URLconf that can't be loaded is Django's to report
+        return found
+    base = getattr(sys.modules.get("django_zrank.rest_framework.viewsets"), "IndexViewSet", None)
+    for pattern in patterns:
+        callback: Any = getattr(pattern, "callback", None)
+        if base is None or not isclass(getattr(callback, "cls", None)) or not issubclass(callback.cls, base):
+            continue
+        view: Any = callback.cls
+        index = callback.initkwargs.get("index", view.index)
+        if index is not None:
+            found.add(index if isinstance(index, type) else type(index))
+        elif view.get_index is base.get_index and view.get_member is base.get_member:  # others: unknown
+            found.update(map(type, registry.all()))
+    return found

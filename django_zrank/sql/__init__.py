@@ -1,1 +1,200 @@
-"""SQL fallback: the answers of an index, computed by the database when Redis can't be trusted."""
+"""SQL fallback: the same answers from the database, slower and within a time limit."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django.db import OperationalError, models
+from django.db.models import Count, F
+from django.db.models.functions import Collate
+from django.utils import timezone
+
+from ..codec.filters import GROUP, Condition
+from ..conf import get_settings
+from ..exceptions import IndexUnavailable
+from ..queries.counts import CountFacet, Size
+from ..queries.draws import Draw
+from ..queries.pages import Page, PageAround, PageAt, PageBetween
+from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations
+from ..queries.query import Question, Several
+from ..queries.view import View
+from ..recent import Recent
+from .deadline import reading
+from .rows import Row, Rows
+from .sampling import sample
+
+if TYPE_CHECKING:
+    from ..index import RankIndex
+
+__all__ = ["answer_by_sql"]
+
+logger = logging.getLogger("django_zrank")
+
+Answer = TypeVar("Answer")
+
+_FEW: Final = 3
+"""The most members that are located by one scan that counts the rows before each; for more, sorting is cheaper."""
+
+_LOGGED_EVERY: Final = 60.0
+_logged = Recent[bool]()
+"""True, by the name of an index, if it was just logged that its answers lack what is pending."""
+
+
+def answer_by_sql(
+    index: RankIndex, conditions: Iterable[Condition], question: Question[Answer], view: View
+) -> Answer:
+    """Return the answer to a question about the ranked rows that meet the conditions.
+
+    A seed draws the same members each time, but others than from Redis. The cost grows with the rows: the database
+    counts them by a scan, and sorts those that it numbers. An answer is computed from one snapshot of the database;
+    in a caller's transaction, from what its isolation level shows.
+
+    Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than ``ZRANK["DATABASE_TIMEOUT"]``, the database
+    can't be reached, or only Redis has the answer.
+    """
+    if (index.rule or index.awake) and not _logged.get(index.name):
+        _logged.keep(index.name, True, _LOGGED_EVERY)
+        logger.warning("Index %r: answers by SQL lack the changes that are pending in Redis", index.name)
+    return _answer(Rows(index, conditions), question, view)  # type: ignore[no-any-return]
+
+
+def _answer(rows: Rows, question: Any, view: View) -> Any:
+    if isinstance(question, Several):
+        return [_answer(rows, one, view) for one in question.questions]
+    name = rows.index.name
+    if any(GROUP in condition.values for condition in rows.conditions):
+        raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be trusted")
+    if isinstance(question, Draw) and question.remember is not None:
+        raise IndexUnavailable(
+            f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
+        )
+    # As in a push; but a caller's own condition means the time zone of the caller.
+    zone = timezone.get_current_timezone() if getattr(question, "where", None) else None
+    try:
+        with timezone.override(zone), reading(rows.connection, get_settings().database_timeout):
+            return _ANSWERS[type(question)](rows, view, question)
+    except OperationalError as error:
+        raise IndexUnavailable(f"Index {name!r}: the database failed, too: {error}") from error
+
+
+def _bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
+    me = rows.find([question.member]).get(question.member)
+    return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
+
+
+def _bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
+    me = rows.find([question.member]).get(question.member)
+    return None if me is None else me.score
+
+
+def _locate(rows: Rows, view: View, question: Locate) -> Locations:
+    """Locations of members. Up to three take one scan, and one more for each if ranks are dense; more take a sort."""
+    found = rows.find(question.members)
+    if len(found) > _FEW:
+        size, numbers = rows.passing.count(), rows.number(view, question.members)
+    else:
+        size, numbers = _count_better(rows, view, list(found.values()))
+    ours = (found.get(member) for member in question.members)
+    return Locations(size, [row and Location(*numbers[row.member], row.stored, row.score) for row in ours])
+
+
+def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dict[bytes, tuple[int, int]]]:
+    """Count all rows; for each of ``ours``, the rows before it, and its rank less 1."""
+    ahead = [rows.apart(row, higher=view.reverse) for row in ours]
+    better = [rows.apart(row, higher=view.reverse, by_text=False) for row in ours]
+    counts: dict[str, Any] = {f"position_{at}": Count("pk", filter=where) for at, where in enumerate(ahead)}
+    if view.method == "competition":
+        counts |= {f"before_{at}": Count("pk", filter=where) for at, where in enumerate(better)}
+    found = rows.passing.aggregate(size=Count("pk"), **counts)
+    numbers: dict[bytes, tuple[int, int]] = {}
+    for at, row in enumerate(ours):
+        before = found.get(f"before_{at}", found[f"position_{at}"])
+        if view.method == "dense":
+            before = rows.count_before(view, better[at])
+        numbers[row.member] = found[f"position_{at}"], before
+    return found["size"], numbers
+
+
+def _page_at(rows: Rows, view: View, question: PageAt) -> Page:
+    size = rows.passing.count()
+    return _page(rows, view, size, question.first, size, question.limit)
+
+
+def _page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
+    me = rows.find([question.member]).get(question.member)
+    if me is None:
+        return None
+    size, numbers = _count_better(rows, view.by("ordinal"), [me])
+    first = max(0, min(numbers[me.member][0] - question.limit // 2, size - question.limit))
+    return _page(rows, view, size, first, size, question.limit)
+
+
+def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
+    better = rows.beyond(question.best, "gt" if view.reverse else "lt")
+    worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
+    counts = rows.passing.aggregate(
+        size=Count("pk"), better=Count("pk", filter=better), worse=Count("pk", filter=worse)
+    )
+    first, last = counts["better"], counts["size"] - counts["worse"]
+    page = _page(rows, view, counts["size"], first + question.offset, last, question.limit)
+    if not page.members and view.method == "dense":
+        page = page._replace(before=rows.count_before(view, better))
+    return page
+
+
+def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) -> Page:
+    """Up to ``count`` members from the position ``first`` on, before the position ``last``."""
+    following = max(0, last - first)
+    ours = rows.passing.order_by(*rows.best_first(view.reverse)).values_list("pk", *rows.order.paths)
+    count = min(count, following)
+    found = [rows.row(pk, values) for pk, *values in ours[first : first + count]] if count else []
+    before = first
+    if found and view.method != "ordinal":
+        before = rows.count_before(view, rows.apart(found[0], higher=view.reverse, by_text=False))
+    return Page(size, first, following, before, [(row.stored, row.score) for row in found])
+
+
+def _size(rows: Rows, view: View, question: Size) -> int:
+    return rows.passing.count()
+
+
+def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, int]:
+    """Count the members of each value of a facet, by the names of the values' rankings."""
+    facet = question.facet
+    everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
+    ours = everybody.filter(pk__in=rows.passing.values("pk"))
+    columns: dict[str, Any] = {}
+    for at, path in enumerate(facet.paths):
+        collation = rows.collation(path)
+        columns[f"zrank_facet_{at}"] = Collate(F(path), collation) if collation else F(path)
+    counts: Counter[bytes] = Counter()
+    if not (facet.many and len(facet.paths) > 1):
+        grouped = ours.values(**columns).annotate(zrank_count=Count("pk", distinct=facet.many))
+        for *values, count in grouped.values_list(*columns, "zrank_count"):
+            counts[facet.ranking(values).encode()] += count
+        return counts
+    # Every combination of the values at each path counts, even if two paths lead through one relation.
+    members: dict[Any, list[set[Any]]] = {}
+    for at, column in enumerate(columns):
+        for pk, value in ours.values(**{column: columns[column]}).values_list("pk", column):
+            members.setdefault(pk, [set() for _ in columns])[at].add(value)
+    for several in members.values():
+        counts.update(facet.ranking(values).encode() for values in product(*several))
+    return counts
+
+
+_ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
+    BarePosition: _bare_position,
+    BareScore: _bare_score,
+    CountFacet: _count_facet,
+    Draw: sample,
+    Locate: _locate,
+    PageAround: _page_around,
+    PageAt: _page_at,
+    PageBetween: _page_between,
+    Size: _size,
+}

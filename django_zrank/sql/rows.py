@@ -7,15 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections, models
-from django.db.models import F, Func, Q, Value
+from django.db.models import F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
-from django.db.models.functions import Collate, Round
+from django.db.models.functions import Collate, DenseRank, Rank, Round, RowNumber
 
 from ..codec.fields import follow, value_field
 from ..codec.filters import Condition
 from ..codec.order import Criterion
 from ..codec.units import Fixed, Number, is_queryable
+from ..members import batched
 from ..queries.pages import Bound
+from ..queries.view import View
 
 if TYPE_CHECKING:
     from ..index import RankIndex
@@ -138,11 +140,33 @@ class Rows:
 
     def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
         """Split primary keys into as many as a query may take."""
-        pks = [self.index.parse_pk(member) for member in members]
-        pks = [pk for pk in pks if is_queryable(pk, self.connection.vendor)]
-        size = self.connection.features.max_query_params or len(pks) or 1
-        size = size if size > 2 * CHUNK else CHUNK
-        return (pks[start : start + size // 2] for start in range(0, len(pks), max(1, size // 2)))
+        pks = [pk for pk in map(self.index.parse_pk, members) if is_queryable(pk, self.connection.vendor)]
+        most = self.connection.features.max_query_params
+        return batched(pks, most // 2 if most else len(pks))
+
+    def number(self, view: View, members: Iterable[str]) -> dict[bytes, tuple[int, int]]:
+        """Sort all rows; for each of many members, count the rows before it, and its rank less 1."""
+        order = self.best_first(view.reverse)
+        position = Window(RowNumber(), order_by=order) - 1
+        before = position
+        if view.method != "ordinal":
+            before = Window(DenseRank() if view.method == "dense" else Rank(), order_by=order[:-1]) - 1
+        numbered = self.passing.annotate(zrank_at=position, zrank_before=before)
+        numbers: dict[bytes, tuple[int, int]] = {}
+        for pks in self.chunks(members):
+            # The condition on the numbers, joined by OR, keeps databases from filtering by key before they number.
+            found = numbered.filter(Q(pk__in=pks) | Q(zrank_at__lt=0))
+            for pk, *counts in found.values_list("pk", "zrank_at", "zrank_before"):
+                numbers[self.index.to_text(pk).encode()] = tuple(counts)
+        return numbers
+
+    def count_before(self, view: View, where: Q) -> int:
+        """Count the rows ``where`` or, for dense ranks, the distinct combinations of their criteria's values."""
+        ours = self.passing.filter(where)
+        if view.method == "dense":
+            names = [f"zrank_{at}" for at in range(len(self.order.criteria))]
+            ours = ours.annotate(**{name: F(name) for name in names}).values(*names).distinct()
+        return ours.count()
 
     # Conditions
 

@@ -17,8 +17,6 @@ from django.core.management import CommandError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-__all__ = ["is_free", "recorded_port", "running_server"]
-
 
 class Record(NamedTuple):
     """The file that a command writes while it runs the server. Left behind only if the command was killed."""

@@ -17,8 +17,6 @@ from django_zrank.sync.watch import watch
 if TYPE_CHECKING:
     from django_zrank.testing import EmbeddedServer
 
-__all__ = ["Stage", "stage"]
-
 
 class Stage:
     """The services of this process: the server, unless another command runs it, and ``sync_zrank --watch``."""

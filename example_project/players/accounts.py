@@ -6,8 +6,6 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import ModelBackend
 
-__all__ = ["ADMIN", "DemoBackend", "make_admin"]
-
 ADMIN = "admin"
 """The user name and the password."""
 

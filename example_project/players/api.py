@@ -16,8 +16,6 @@ from django_zrank.rest_framework.viewsets import LeaderboardViewSet, Recommendat
 from .models import Player
 from .zrank import PlayerRank
 
-__all__ = ["Opponents", "PlayerScores", "PlayerSerializer", "Players", "urlpatterns"]
-
 
 class PlayerSerializer(ModelSerializer):
     """The fields of each result beside pk, score and rank."""

@@ -9,8 +9,6 @@ from .models import Player, Region
 from .rolls import AUDIENCE
 from .zrank import PlayerRank
 
-__all__ = ["House", "count", "join", "leave"]
-
 SOME = 200
 STAY = timedelta(minutes=10)
 

@@ -8,8 +8,6 @@ from django import forms
 
 from .models import Region
 
-__all__ = ["RollForm"]
-
 
 class RollForm(forms.Form):
     """The parameters of a roll, all optional: an empty form uses the index's defaults."""

@@ -11,8 +11,6 @@ from django.shortcuts import render
 from django_zrank import IndexUnavailable
 from django_zrank.conf import get_settings
 
-__all__ = ["IndexUnavailableMiddleware"]
-
 
 class IndexUnavailableMiddleware:
     """Answers 503 with ``Retry-After`` for pages, as the REST API does."""

@@ -16,8 +16,6 @@ from django_zrank.sync.verify import verify
 from .models import Player
 from .zrank import PlayerRank
 
-__all__ = ["Outage", "kill", "look", "save_some", "start"]
-
 SAVES = 100
 PATIENCE = 20.0
 """Seconds that the page waits for the repair."""

@@ -12,8 +12,6 @@ from django_zrank.testing import disable_sync
 
 from .models import Player, Region
 
-__all__ = ["draw_players", "match_population"]
-
 LEVELS = ((1, 10, 22.1), (11, 20, 15.8), (21, 30, 8.0), (31, 3500, 54.1))
 """Lowest level, highest level, per cent of all players: measured on a live system of 20 million users."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from .showcase import LevelChange, Line, Scene
 
-__all__ = ["as_plain", "change_line", "scene_lines"]
-
 COLUMNS = (("rank", ">", 8), ("name", "<", 22), ("level", ">", 6), ("distance", ">", 8), ("region", "<", 10))
 """Heading, alignment and width."""
 

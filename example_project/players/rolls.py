@@ -16,8 +16,6 @@ from .models import Player, Region
 from .showcase import WIDEN, Line
 from .zrank import PlayerRank
 
-__all__ = ["AUDIENCE", "Comparison", "Race", "Roll", "compare", "roll"]
-
 Result = TypeVar("Result")
 
 AUDIENCE = "audience"

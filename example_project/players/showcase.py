@@ -18,24 +18,6 @@ from django_zrank.sync.health import examine
 from .models import Player
 from .zrank import PlayerRank
 
-__all__ = [
-    "CAST",
-    "NEWCOMER",
-    "PLAYABLE",
-    "WIDEN",
-    "LevelChange",
-    "Line",
-    "Page",
-    "Scene",
-    "cast_players",
-    "change_level",
-    "is_complete",
-    "is_lost",
-    "page_of",
-    "play_match",
-    "show",
-]
-
 CAST = ("lowest", "middle", "highest")
 """User names of the three players whose opponents the command prints."""
 

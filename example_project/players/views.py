@@ -31,18 +31,6 @@ from .rolls import compare, roll
 from .showcase import NEWCOMER, PLAYABLE, change_level, page_of, play_match
 from .zrank import PlayerRank
 
-__all__ = [
-    "arena",
-    "audience",
-    "comparison",
-    "leaderboard",
-    "leave",
-    "level_up",
-    "match",
-    "outage",
-    "play_as",
-]
-
 
 @never_cache
 @require_GET

@@ -20,8 +20,6 @@ from django_zrank import NotRanked
 from .models import TennisPlayer
 from .zrank import AtpRank
 
-__all__ = ["Comparison", "Place", "Week", "compare", "load_players", "namesakes", "play_week", "read_weeks"]
-
 Who = tuple[int, int]
 """A player: the id in the files, and the number of the line among those with this id (0, except for namesakes)."""
 

@@ -15,8 +15,6 @@ from .atp import Comparison
 from .models import TennisPlayer
 from .zrank import AtpAgeRank, AtpRank
 
-__all__ = ["QUESTIONS", "Question", "compare_with_database"]
-
 
 class Question(NamedTuple):
     """One way to rank the players, for both."""

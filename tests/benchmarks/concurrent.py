@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import process_time
 from typing import Any
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server
 
@@ -22,14 +22,7 @@ LOOP = "arecommend(), one loop"
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", type=int, default=100_000)
-    parser.add_argument("--at-once", type=int, default=500)
-    parser.add_argument(
-        "--threads", type=int, default=100, help="as many as there are connections by default"
-    )
-    parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=100_000, at_once=500, threads=100, rounds=20)
 
     set_up()
     from django_zrank import RankIndex
@@ -64,8 +57,7 @@ def main() -> None:
                 seconds = compare(ways, options.rounds, **clock)
                 report(seconds, LOOP)
                 measured[title] = figures(seconds, LOOP)
-    if options.json:
-        save(options.json, **measured)
+    save(options, **measured)
 
 
 if __name__ == "__main__":

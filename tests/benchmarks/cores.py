@@ -14,15 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-__all__ = ["alone_on", "calls_timed", "gaps", "queued", "stolen", "used"]
+__all__ = ["alone_on", "calls_timed", "queued", "used"]
 
 PRIORITY = 50
 """Of real time: above that of other programs' measurements, which begin at 1."""
-
-WINDOW = 0.001
-SPIN = 0.005
-"""Seconds for which a core is watched before a pause. A process that goes before all others and never pauses is itself
-stopped by the kernel, for 50 ms in a second."""
 
 
 def used(pid: int) -> float:
@@ -35,13 +30,6 @@ def queued(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
-def stolen(core: int) -> float:
-    """Return the seconds for which the host has run something else on a core, in hundredths."""
-    lines = Path("/proc/stat").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith(f"cpu{core} "))
-    return int(line.split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
 def alone_on(core: int | None, pid: int = 0) -> None:
     """Let a process run on one core only, before all others (as root). Niceness wouldn't do: where the kernel groups
     processes by session (``sched_autogroup_enabled``), it counts within a session."""
@@ -49,30 +37,6 @@ def alone_on(core: int | None, pid: int = 0) -> None:
         os.sched_setaffinity(pid, [core])
     with suppress(PermissionError):
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(PRIORITY))
-
-
-def gaps(core: int, seconds: float) -> list[float]:
-    """Return the longest gap in each millisecond of a process that only reads the clock, on a core of its own: what no
-    server could do better, as ``redis-cli --intrinsic-latency`` measures it."""
-    found = []
-    before, others = os.sched_getaffinity(0), os.sched_getscheduler(0)
-    alone_on(core)
-    try:
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            time.sleep(SPIN)
-            last = time.perf_counter()
-            for _ in range(int(SPIN / WINDOW)):
-                end, longest = last + WINDOW, 0.0
-                while last < end:
-                    now = time.perf_counter()
-                    longest = max(longest, now - last)
-                    last = now
-                found.append(longest)
-    finally:
-        os.sched_setscheduler(0, others, os.sched_param(0))
-        os.sched_setaffinity(0, before)
-    return found
 
 
 @contextmanager

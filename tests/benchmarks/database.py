@@ -12,7 +12,7 @@ from time import perf_counter
 from django.db import connection
 from django.test.utils import override_settings
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import save
 from tests.benchmarks.servers import tables
 
@@ -20,10 +20,7 @@ ANALYZE = {"sqlite": "ANALYZE", "postgresql": "VACUUM ANALYZE {}", "mysql": "ANA
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
+    options = parse_options(__doc__, rows=100_000, rounds=7)
 
     set_up()
     from django_zrank import RankIndex
@@ -89,8 +86,7 @@ def main() -> None:
             measure(title)
             if title.startswith("without"):
                 run("CREATE INDEX player_level ON {} (level)")
-        if options.json:
-            save(options.json, database=connection.display_name, rows=options.rows, seconds=measured)
+        save(options, database=connection.display_name, seconds=measured)
 
 
 if __name__ == "__main__":

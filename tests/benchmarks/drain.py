@@ -12,16 +12,13 @@ from time import perf_counter
 from django.db import connection
 from django.db.models import F
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import save
 from tests.benchmarks.servers import redis_server, tables
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = parse_options(__doc__, rows=200_000, rounds=3)
 
     set_up()
     from django_zrank.sync.drain import drain
@@ -44,8 +41,7 @@ def main() -> None:
                 f"{connection.display_name}, {server}: {marks:,} marks, {rates[-1]:,.0f} a second", flush=True
             )
         print(f"median {statistics.median(rates):,.0f}")
-        if options.json:
-            save(options.json, database=connection.display_name, marks=options.rows, rates=rates)
+        save(options, database=connection.display_name, rates=rates)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.options import options_parser
+from tests.benchmarks.options import parse_options
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.rounds import save
 
@@ -43,14 +43,9 @@ Seen = list[tuple[float, float, str]]
 
 
 def main() -> int:
-    parser = options_parser(__doc__)
-    parser.add_argument("--only", default="", metavar="WORD", help="A deployment or an event.")
-    parser.add_argument("--seconds", type=float, default=9, metavar="N", help="After the event. Default: 9.")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of all calls.")
-    parser.add_argument("--one", nargs=2, metavar=("DEPLOYMENT", "EVENT"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:  # in a process of its own: each has servers and settings of its own
-        print(json.dumps(Failover(*options.one, options.seconds).run()))
+    options = parse_options(__doc__, only="", seconds=9.0, plot=Path, deployment=str, event=str)
+    if options.event:  # in a process of its own: each has servers and settings of its own
+        print(json.dumps(Failover(options.deployment, options.event, options.seconds).run()))
         return 0
     if options.plot:
         pyplot()
@@ -61,13 +56,14 @@ def main() -> int:
             if options.only in name:
                 command = [sys.executable, "-m", __spec__.name, "--seconds", str(options.seconds)]
                 done = subprocess.run(
-                    [*command, "--one", deployment, event], stdout=subprocess.PIPE, check=True
+                    [*command, "--deployment", deployment, "--event", event],
+                    stdout=subprocess.PIPE,
+                    check=True,
                 )
                 seen[name] = json.loads(done.stdout.splitlines()[-1])
                 report(name, seen[name])
-    if options.json:
-        figures = {name: {who: summary(calls) for who, calls in each.items()} for name, each in seen.items()}
-        save(options.json, events=figures)
+    figures = {name: {who: summary(calls) for who, calls in each.items()} for name, each in seen.items()}
+    save(options, events=figures)
     if options.plot:
         plot(options.plot, seen)
     return 0

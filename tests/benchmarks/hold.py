@@ -11,9 +11,8 @@ and of one with two criteria, two facets and their composite.
 
 The server has a core of its own, and goes before others as does who asks (as root). Clocks still go on while the host
 of a virtual machine takes the core away, and while the process that asks is not run. So the waits stand beside what the
-server did meanwhile, by the clock of its process: *processor*. *Stolen* and *queued* are the milliseconds for which it
-had no core, because of the host, and of other processes. The first line is the core alone: of a process in the server's
-place that only reads the clock, the longest gaps between two looks at it in each millisecond.
+server did meanwhile, by the clock of its process: *processor*. *Queued* are the milliseconds for which it had no core,
+because of other processes.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from django.db import connection
 from redis import Redis
 
 from tests.benchmarks.beside import declare, end, start
-from tests.benchmarks.cores import alone_on, gaps, queued, stolen
-from tests.benchmarks.options import options_parser
+from tests.benchmarks.cores import alone_on, queued
+from tests.benchmarks.options import parse_options
 from tests.benchmarks.plots import pyplot
 from tests.benchmarks.pyramid import PLATFORMS, REGIONS, stream
 from tests.benchmarks.rounds import percentiles, save
@@ -53,13 +52,7 @@ Operation = Callable[[], Any]
 
 
 def main() -> int:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", default="100000", metavar="N,N,…")
-    parser.add_argument("--only", default="", metavar="WORD", help="Operations whose names have this word.")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="Draw a PNG of the longest calls and waits."
-    )
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=(100_000,), only="", plot=Path)
     if options.plot:
         pyplot()
     if find_spec("psycopg") is None:
@@ -72,15 +65,14 @@ def main() -> int:
             return 0
         model, indexes = declare()
         measured = {}
-        for size in map(int, options.members.split(",")):
+        for size in options.members:
             with population(model, size, indexes), redis_server() as (redis, name):
                 about: Any = redis.info("server")
                 alone_on(first, about["process_id"])
                 print(f"{name}, {connection.display_name}, {size:,} members", flush=True)
                 measurement = Measurement(model, indexes, size, redis, options.only)
-                measured[size] = measurement.run(first, about["process_id"])
-    if options.json:
-        save(options.json, server=name, sizes=measured)
+                measured[size] = measurement.run(about["process_id"])
+    save(options, server=name, sizes=measured)
     if options.plot:
         panels = {f"{size:,} members": spans for size, spans in measured.items()}
         plot(options.plot, f"{name}, {connection.display_name}", panels)
@@ -119,16 +111,15 @@ class Measurement:
         first = 10 ** len(str(size))
         self.pks = range(first, first + size)
 
-    def run(self, core: int, server: int) -> dict[str, Any]:
-        """Return the measurements of each operation, by its name. ``server``: its process, which runs on ``core``."""
+    def run(self, server: int) -> dict[str, Any]:
+        """Return the measurements of each operation, by its name. ``server``: the number of its process."""
         from django_zrank.sync.drain import drain
         from django_zrank.sync.rebuild import rebuild
 
         for index in (self.plain, self.facets):
             rebuild(index.instance())
             drain(index.instance())
-        self.core, self.server = core, server
-        self.gaps = gaps(core, 5 * LONG_ENOUGH)
+        self.server = server
         self.redis.config_set("slowlog-log-slower-than", 200)
         self.redis.config_set("slowlog-max-len", 20_000)
         (other,) = start(self.redis, "ask")
@@ -232,11 +223,10 @@ class Measurement:
         self.redis.slowlog_reset()
         time.sleep(0.1)  # It frees what it has, and the calls that come next take longer for that.
         self.redis.slowlog_reset()
-        lost = stolen(self.core), queued(self.server)
-        began = time.monotonic()
+        lost, began = queued(self.server), time.monotonic()
         told = operation()
         span = self.spans[name] = {"began": began, "ended": time.monotonic()}
-        span["stolen"], span["queued"] = stolen(self.core) - lost[0], queued(self.server) - lost[1]
+        span["queued"] = queued(self.server) - lost
         if isinstance(told, dict):
             span["told"] = told
         slow: Any = self.redis.slowlog_get(20_000)
@@ -256,9 +246,8 @@ class Measurement:
         return self.names.get(rest.partition(" ")[0], verb) if verb.startswith("EVAL") else verb
 
     def report(self) -> None:
-        alone = " ".join(f"{name} {1000 * gap:.3f}" for name, gap in percentiles(self.gaps).items())
-        print(f"\nms; the core alone: {alone}")
-        heads = [("longest", 8), ("", 18), ("PING p50", 8), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("recommend() p50", 16), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("stolen", 8), ("queued", 8)]  # fmt: skip  # noqa: E501
+        print("\nms")
+        heads = [("longest", 8), ("", 18), ("PING p50", 8), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("recommend() p50", 16), ("p99", 6), ("max", 6), ("processor p99", 14), ("max", 6), ("queued", 8)]  # fmt: skip  # noqa: E501
         print(" " * 38, *(f"{head:>{width}}" for head, width in heads))
         for name, span in self.spans.items():
             ping, recommend = span["PING"], span["recommend()"]
@@ -269,7 +258,7 @@ class Measurement:
                     one["p50"], one["p99"], one["max"], one["processor"]["p99"], one["processor"]["max"]
                 )
             ]  # fmt: skip
-            values = [span["longest"], *waits, span["stolen"], span["queued"]]
+            values = [span["longest"], *waits, span["queued"]]
             widths = [width for head, width in heads if head]
             cells = [f"{1000 * value:{width}.1f}" for value, width in zip(values, widths, strict=True)]
             cells.insert(1, f"{span['call']:>18}")

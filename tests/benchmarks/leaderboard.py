@@ -28,7 +28,7 @@ from typing import Any
 import redis
 from django.db import connections
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import private_postgresql, redis_server
@@ -61,10 +61,7 @@ QUESTIONS: dict[str, Callable[[Rival], Callable[[Person], Any]]] = {
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=500)
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=1_000_000, rounds=500)
 
     set_up()
     people = build(options.members)
@@ -81,8 +78,7 @@ def main() -> None:
             report(seconds, rivals[0].title)
             measured[question] = figures(seconds, rivals[0].title)
     connections.close_all()
-    if options.json:
-        save(options.json, server=name, members=options.members, rounds=options.rounds, questions=measured)
+    save(options, server=name, questions=measured)
 
 
 def ask(verb: Callable[[Person], Any], people: list[Person]) -> Callable[[], Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.pyramid import Person, build
 from tests.benchmarks.rounds import save
 from tests.benchmarks.servers import redis_server
@@ -43,9 +43,7 @@ Load = Callable[[list[Person], redis.Redis], Any]
 
 
 def main() -> int:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", type=int, default=1_000_000)
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=1_000_000)
 
     set_up()
     people = sorted(build(options.members), key=attrgetter("points"))
@@ -64,9 +62,7 @@ def main() -> int:
             f"{usage.grown / options.members:12.1f} {usage.grown / bare.grown:6.3f}",
             flush=True,
         )
-    if options.json:
-        figures = {title: usage._asdict() for title, usage in usages.items()}
-        save(options.json, server=version, members=options.members, usage=figures)
+    save(options, server=version, usage={title: usage._asdict() for title, usage in usages.items()})
     return int(usages["one criterion"].total > TOLERATED * bare.total)
 
 

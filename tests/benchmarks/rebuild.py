@@ -40,7 +40,7 @@ from redis import Redis
 
 from tests.benchmarks.beside import declare
 from tests.benchmarks.hold import population as population_of_both
-from tests.benchmarks.options import options_parser
+from tests.benchmarks.options import parse_options
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import figures, report_rates, save
@@ -65,18 +65,9 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", default="1000000", metavar="N,N,…")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, help="Rows a round trip of the rebuild.")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of rates against members.")
-    parser.add_argument(
-        "--facets", action="store_true", help="Measure what facets add, in place of the rival."
-    )
-    parser.add_argument("--shards", type=int, help="Measure what so many shards add, in place of the rival.")
-    parser.add_argument("--index", default=INDEX, help=argparse.SUPPRESS)
-    parser.add_argument("--step", choices=["rebuild", "verify"], help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    sizes: dict[str, Any] = {"members": (1_000_000,), "rounds": 5, "batch_size": int}
+    variants: dict[str, Any] = {"facets": False, "shards": int, "index": INDEX, "step": ""}
+    options = parse_options(__doc__, **sizes, **variants, plot=Path)
     if options.step:  # we are the process that is measured
         step(options.step, options.index, options.batch_size, options.shards)
         return 0
@@ -90,18 +81,15 @@ def main() -> int:
     with django_on_postgresql() as is_ready:
         if not is_ready:
             return 0
-        sizes = list(map(int, options.members.split(",")))
         if compares:
             over = over_one_shard if options.shards else over_plain
-            measured = {size: over(size, options) for size in sizes}
-            if options.json:
-                save(options.json, sizes=measured)
+            measured = {size: over(size, options) for size in options.members}
+            save(options, sizes=measured)
             return 0
         assert client
-        measured = {size: at(size, client, options) for size in sizes}
+        measured = {size: at(size, client, options) for size in options.members}
     name = f"{measured[max(measured)]['server']}, {connection.display_name}"
-    if options.json:
-        save(options.json, sizes=measured)
+    save(options, sizes=measured)
     if options.plot:
         plot(options.plot, name, measured)
     return 0

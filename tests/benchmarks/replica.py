@@ -18,7 +18,7 @@ from functools import partial
 from operator import sub
 from typing import Any
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.pyramid import stream
 from tests.benchmarks.rounds import compare, count_calls, figures, report, save
 from tests.benchmarks.servers import PATIENT
@@ -32,14 +32,7 @@ def used(server: RedisServer) -> float:
 
 
 def main() -> int:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", type=int, default=100_000, metavar="N")
-    parser.add_argument("--rounds", type=int, default=3000, metavar="N")
-    parser.add_argument("--clients", type=int, default=4, metavar="N", help="Processes that read at once.")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="N", help="How long they do, five times."
-    )
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=100_000, rounds=3000, clients=4, seconds=2.0)
     set_up()
 
     from django.conf import settings
@@ -111,8 +104,7 @@ def main() -> int:
         of_server = sum(busiest[number]) / sum(reads)
         print(f"{number}: {rate:,.0f} ({low:,.0f}, {high:,.0f}), {of_server:.1f} µs")
         many[str(number)] = {"reads": rate, "busiest_us": of_server}
-    if options.json:
-        save(options.json, seconds=figures(seconds, "primary"), server_us=server_us, many=many)
+    save(options, seconds=figures(seconds, "primary"), server_us=server_us, many=many)
     return 0
 
 

@@ -24,7 +24,6 @@ import os
 import random
 import socket
 import statistics
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -40,9 +39,10 @@ from typing import Any
 import django
 from django.conf import settings
 from django.db import connection, connections
+from django.test import RequestFactory
 from django.test.utils import override_settings
 
-from tests.benchmarks.options import options_parser
+from tests.benchmarks.options import parse_options
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, report, save
 from tests.benchmarks.servers import redis_server, tables
@@ -68,12 +68,7 @@ Get = Callable[[], Any]
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--players", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn of requests a second")
-    parser.add_argument("--database", choices=DATABASES, default="sqlite")
-    options = parser.parse_args()
+    options = parse_options(__doc__, players=100_000, rounds=2000, seconds=2.0, database="sqlite")
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zrank-bench-")))
@@ -98,15 +93,7 @@ def main() -> None:
             views = {view: http_get(port, path, cookies) for view, path in PATHS.items()}
             found["HTTP"] = compared("latency over HTTP, one worker", views, options.rounds)
             found["requests a second"] = requests_a_second(port, cookies, options.seconds)
-        if options.json:
-            save(
-                options.json,
-                server=name,
-                database=connection.display_name,
-                players=options.players,
-                rounds=options.rounds,
-                **found,
-            )
+        save(options, server=name, vendor=connection.display_name, **found)
 
 
 def compared(
@@ -229,24 +216,11 @@ def get(path: str, cookies: list[str]) -> Get:
     from django.core.wsgi import get_wsgi_application
 
     application, whose = get_wsgi_application(), cycle(cookies)
+    base = RequestFactory(HTTP_ACCEPT="application/json").get(path).environ
 
     def ask() -> bytes:
         said: list[str] = []
-        environ = {
-            "REQUEST_METHOD": "GET",
-            "SCRIPT_NAME": "",
-            "PATH_INFO": path,
-            "QUERY_STRING": "",
-            "SERVER_NAME": "localhost",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "HTTP_ACCEPT": "application/json",
-            "HTTP_COOKIE": next(whose),
-            "REMOTE_ADDR": "127.0.0.1",
-            "wsgi.url_scheme": "http",
-            "wsgi.input": io.BytesIO(),
-            "wsgi.errors": sys.stderr,
-        }
+        environ = {**base, "HTTP_COOKIE": next(whose), "wsgi.input": io.BytesIO()}
         answer = application(environ, lambda status, headers: said.append(status))
         body = b"".join(answer)
         answer.close()

@@ -43,7 +43,7 @@ from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.plots import over_members, pyplot
 from tests.benchmarks.pyramid import by_level
 from tests.benchmarks.rounds import compare, figures, save
@@ -87,9 +87,6 @@ TITLES_MANY = (f"{AT_ONCE:,} at once", f"{AT_ONCE // FEW:,} times {FEW}")
 LIMITS = ("ZRANGE of one rank", "PING")
 
 Ask = Callable[[], Any]
-Served = tuple[redis.Redis, Ask]
-"""With a client of the server that is asked."""
-
 Figures = dict[str, dict[str, float]]
 
 SCRIPTS = {"evalsha", "eval", "evalsha_ro", "fcall", "fcall_ro"}
@@ -120,40 +117,28 @@ return drawn
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", default="10000,100000,1000000", metavar="N,N,…")
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--database", type=int, default=1_000_000, metavar="N")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="Draw a PNG of time against members.")
-    options = parser.parse_args()
-    sizes = sorted(int(size) for size in options.members.split(","))
+    options = parse_options(
+        __doc__, members=(10_000, 100_000, 1_000_000), rounds=2000, database=1_000_000, plot=Path
+    )
+    sizes = sorted(options.members)
     if options.plot:
         pyplot()
 
     set_up()
     many_at = max((size for size in sizes if size <= MANY_AT), default=sizes[0])
     measured: dict[int, dict[str, Any]] = {}
-    alike: dict[int, dict[str, Served]] = {}
-    with ExitStack() as stack:  # all servers stay, to be compared in turns
-        for size in sizes:
-            _, server = stack.enter_context(redis_server())
+    for size in sizes:
+        with redis_server() as (_, server):
             print(f"\n{server}, {size:,} members, {options.rounds:,} rounds")
-            measured[size], alike[size] = measure(
-                size, options.rounds, size <= options.database, size == many_at
-            )
-        grown = growth(alike, options.rounds)
-    goals(measured, grown)
+            measured[size] = measure(size, options.rounds, size <= options.database, size == many_at)
     connections.close_all()
-    if options.json:
-        save(options.json, server=server, rounds=options.rounds, band=BAND, growth=grown, sizes=measured)
+    save(options, server=server, sizes=measured)
     if options.plot:
         plot(options.plot, server, measured)
 
 
-def measure(
-    size: int, rounds: int, with_database: bool, with_many: bool
-) -> tuple[dict[str, Any], dict[str, Served]]:
-    """All that is measured at one size, and those rivals that are compared with themselves at another."""
+def measure(size: int, rounds: int, with_database: bool, with_many: bool) -> dict[str, Any]:
+    """All that is measured at one size."""
     with ExitStack() as stack:
         began = perf_counter()
         ranking = fill(size)
@@ -189,7 +174,7 @@ def measure(
         if with_many:
             for title, at_once in zip(TITLES_MANY, many(ranking, asking), strict=True):
                 found[title] = table(title, client, at_once, max(rounds // 100, 3), (REPLACING,), blocks=5)
-    return found, {name: (client, rivals[name]) for name in (OURS, WINDOW, REPLACING)}
+    return found
 
 
 def table(
@@ -203,8 +188,8 @@ def table(
 ) -> dict[str, Any]:
     """Measure and print. ``bases``: whom ratios are to. ``elsewhere``: those who don't ask the Redis server."""
     seconds = compare(rivals, rounds, LIMIT)
-    here = {name: (client, ask) for name, ask in rivals.items() if name not in elsewhere}
-    of_server = server_seconds(here, blocks, max(rounds // blocks, 1))
+    here = {name: ask for name, ask in rivals.items() if name not in elsewhere}
+    of_server = server_seconds(client, here, blocks, max(rounds // blocks, 1))
     print(f"\n{title}")
     width = max(map(len, rivals))
     over = "".join(f"{SHORT[base]:>9}" for base in bases)
@@ -236,7 +221,9 @@ def _row(seconds: Mapping[str, list[float]], name: str, bases: Sequence[str]) ->
     return row + "".join(f"{ratio:9.2f}" for ratio in ratios) + " "
 
 
-def server_seconds(rivals: Mapping[str, Served], blocks: int, calls: int) -> dict[str, list[float]]:
+def server_seconds(
+    client: redis.Redis, rivals: Mapping[str, Ask], blocks: int, calls: int
+) -> dict[str, list[float]]:
     """Seconds a call that the server reckons, one figure a block: the blocks of the rivals in turns.
 
     A script's own time holds that of the commands it calls, so these are not added to it.
@@ -246,7 +233,7 @@ def server_seconds(rivals: Mapping[str, Served], blocks: int, calls: int) -> dic
     spent = dict.fromkeys(rivals, 0.0)
     for _ in range(blocks):
         rng.shuffle(turns_)
-        for name, (client, ask) in turns_:
+        for name, ask in turns_:
             if spent[name] > LIMIT:
                 continue
             client.config_resetstat()
@@ -475,49 +462,6 @@ def check(client: Any, key: str, rivals: Mapping[str, Ask]) -> None:
 
 
 # What comes out
-
-
-def growth(alike: Mapping[int, Mapping[str, Served]], rounds: int) -> dict[str, Any]:
-    """Print how much longer some take with more members: the sizes in turns."""
-    found: dict[str, Any] = {}
-    print(f"\n{TITLE}, sizes in turns{'':20} server µs    least      most    ratio")
-    for name in (OURS, WINDOW, REPLACING):
-        each = {f"{size:,}": rivals[name] for size, rivals in alike.items()}
-        found[name] = figures(server_seconds(each, BLOCKS, max(rounds // BLOCKS, 1)), next(iter(each)))
-        for size, of_size in found[name].items():
-            times = (of_size[kind] * 1e6 for kind in ("median", "min", "max"))
-            line = f"{name:30} {size:>12}" + "".join(f"{time:10,.0f}" for time in times)
-            print(f"{line}{of_size['ratio']:9.2f}", flush=True)
-    return found
-
-
-def goals(measured: Mapping[int, Mapping[str, Any]], grown: Mapping[str, Any]) -> None:
-    """Print each ratio that has a goal, with the goal."""
-
-    def say(what: str, goal: float, title: str, kind: str, name: str, base: str) -> None:
-        ratios = {
-            size: found[title][kind][base][name]["ratio"]
-            for size, found in sorted(measured.items())
-            if title in found and name in found[title]["client"][base]
-        }
-        if ratios:
-            each = ", ".join(f"{ratio:.2f} at {size:,}" for size, ratio in ratios.items())
-            print(f"{what:62} {goal:7.2f}  {each}")
-
-    print(f"\n{'ratio':62} at most")
-    say(f"{TITLE}, server, over D", 0.8, TITLE, "server", OURS, REPLACING)
-    say(f"{TITLE}, server, over C", 2.0, TITLE, "server", OURS, WINDOW)
-    print(f"{'the same, largest over smallest':62} {3:7.2f}  {list(grown[OURS].values())[-1]['ratio']:.2f}")
-    say("the whole call over its script, client", 1.25, TITLE_WHOLE, "client", WHOLE, OURS)
-    say("the same, among all rivals", 1.25, TITLE, "client", WHOLE, OURS)
-    for kind in ("server", "client"):
-        for name in (OURS, WHOLE):
-            what = f"{FRIENDS:,} excluded over none, {SHORT[name][1:]}, {kind}"
-            say(what, 1.5, TITLE_EXCLUDED, kind, excluding(name, FRIENDS), name)
-    for title in TITLES_MANY:
-        for kind in ("server", "client"):
-            for name in (OURS, WHOLE):
-                say(f"{title}, {SHORT[name][1:]}, {kind}, over D", 1.0, title, kind, name, REPLACING)
 
 
 def _median(found: Mapping[str, Any], kind: str, name: str) -> float | None:

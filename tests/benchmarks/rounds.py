@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import random
 import statistics
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -110,7 +110,8 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": found[len(found) // 2], "p99": found[len(found) * 99 // 100], "max": found[-1]}
 
 
-def save(path: Path, **measured: Any) -> None:
-    """Write what was measured to a file, with what else decides how fast a machine is."""
-    circumstances = {"cores": os.cpu_count(), "load": os.getloadavg()}
-    path.write_text(json.dumps(circumstances | measured, indent=2, default=str) + "\n")
+def save(options: Namespace, **measured: Any) -> None:
+    """Write what was measured to the file that ``--json`` names, with what else decides how fast a machine is."""
+    if options.json:
+        found = {"cores": os.cpu_count(), "load": os.getloadavg(), "options": vars(options), **measured}
+        options.json.write_text(json.dumps(found, indent=2, default=str) + "\n")

@@ -15,19 +15,13 @@ from django.db import connection, models, transaction
 from django.db.models import F
 
 from tests.benchmarks import rounds
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare
 from tests.benchmarks.servers import redis_server, tables
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument(
-        "--rows", type=int, default=20_000, help="Rows of each table, all changed by an update()."
-    )
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--indexes", type=int, default=1, help="Indexes that watch the table.")
-    options = parser.parse_args()
+    options = parse_options(__doc__, rows=20_000, rounds=2000, indexes=1)
 
     set_up()
     from django_zrank import RankIndex
@@ -122,8 +116,7 @@ def main() -> None:
         update = rivals(lambda model: lambda: model.objects.update(level=F("level") + 1))
         seconds = compare(update, max(options.rounds // 40, 5))
         report(f"update() of {Plain.objects.count():,} rows", seconds)
-        if options.json:
-            rounds.save(options.json, database=connection.display_name, figures=measured)
+        rounds.save(options, database=connection.display_name, figures=measured)
         print(f"\n{Mark.objects.count():,} marks")
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from django_zrank.members import batched
 from tests.benchmarks.cores import calls_timed
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare, count_calls, figures, percentiles, report, report_rates, save
 from tests.benchmarks.servers import busy, redis_server, tables
 
@@ -111,12 +111,7 @@ def timed(client: Any, what: str, work: Callable[[], int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--sleepers", type=int, default=0)
-    options = parser.parse_args()
+    options = parse_options(__doc__, rows=100_000, rounds=1000, clients=8, sleepers=0)
 
     set_up()
     from django_zrank.redis.scripts import INCREMENT_SCORES
@@ -187,8 +182,7 @@ def main() -> None:
         measured["flushed"] = flush_rates(pks[:60_000])
         if options.sleepers:
             measured["swept"] = sweep_sleepers(client, options.sleepers)
-        if options.json:
-            save(options.json, database=connection.display_name, rows=options.rows, **measured)
+        save(options, database=connection.display_name, **measured)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 
 from redis import Redis
 
-from tests.benchmarks.options import options_parser, set_up
+from tests.benchmarks.options import parse_options, set_up
 
 
 def spent(client: Redis) -> tuple[float, float]:
@@ -31,12 +31,7 @@ def spent(client: Redis) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
-    parser.add_argument("--members", type=int, default=1_000_000)
-    parser.add_argument("--shards", default="1,3,16,64", help="Numbers of shards, beside none.")
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--only", default="", metavar="WORD", help="Only those reads whose names have it.")
-    options = parser.parse_args()
+    options = parse_options(__doc__, members=1_000_000, shards=(1, 3, 16, 64), rounds=1000, only="")
 
     set_up()
     from django_zrank import RankIndex
@@ -77,7 +72,7 @@ def main() -> None:
 
     with redis_server() as (client, server):
         indexes: dict[str, type[RankIndex]] = {"none": Whole}
-        indexes |= {count: sharded(Part, int(count)) for count in options.shards.split(",")}
+        indexes |= {str(count): sharded(Part, count) for count in options.shards}
         asked: list[tuple[str, str, Callable[[], Any]]] = []
         for count, index in indexes.items():
             fill(index, people)
@@ -106,8 +101,7 @@ def main() -> None:
                 shown = [f"{one * 1e6:,.0f} µs ({one / of:.1f})" for one, of in ratios]
                 print(f"{name:30}{count:>7}" + "".join(f"{one:>20}" for one in shown))
             found[name] = medians
-    if options.json:
-        save(options.json, members=options.members, figures=found)
+    save(options, figures=found)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
 from django_zrank.scores import Scores
-from django_zrank.sql.reader import answer_by_sql
+from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
 from django_zrank.sync import verify as verify_module

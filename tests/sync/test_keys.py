@@ -16,7 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.view import View
-from django_zrank.sql.reader import answer_by_sql
+from django_zrank.sql import answer_by_sql
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild

@@ -27,7 +27,7 @@ from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
-from django_zrank.sql.reader import answer_by_sql
+from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle, triggers
 from django_zrank.sync.drain import drain

@@ -12,13 +12,12 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import RankIndex
+from django_zrank import RankIndex, sql
 from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Generation
 from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.recent import Recent
 from django_zrank.redis.sending import send_all
-from django_zrank.sql import reader as sql_reader
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync import watch as watch_module
@@ -477,7 +476,7 @@ def test_the_fallback_says_that_it_lacks_what_is_pending(
     videos: list[Video], settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"UNHEALTHY": "database"}
-    monkeypatch.setattr(sql_reader, "_logged", Recent())
+    monkeypatch.setattr(sql, "_logged", Recent())
     VideoRank.scores.increment(videos[0], 5)
     STORE.client.delete(STORE.keys.meta)
     VideoRank.ranking._reader.trust.until = 0.0  # that of a test before
