@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
+from .codec.filters import quote_group
 from .exceptions import IndexUnavailable
 from .members import batched
 from .queries.query import Query, one
@@ -41,10 +41,7 @@ class Group:
     """
 
     def __init__(self, index: RankIndex, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"group: expected the name of a group, not {name!r}")
-        self.index, self.name = index, name
-        self._key = quote(name, safe="")
+        self.index, self.name, self._key = index, name, quote_group(name)
 
     def __repr__(self) -> str:
         return f"<Group {self.name!r} of {self.index!r}>"

@@ -183,7 +183,7 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
 
         The queryset must be independent of the request, the user and the time. Pushes call this at most once a second.
         """
-        return self.model._default_manager.all()
+        return self.model._default_manager.using(self.using)
 
     def get_excluded(self, member: Member, /) -> Iterable[Any]:
         """Return the members that ``recommend()`` never draws for ``member`` (an instance), as instances, primary keys

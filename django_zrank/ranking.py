@@ -628,10 +628,14 @@ class Ranking(Generic[Member]):
         (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
         half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
         """
-        if not shares or list(shares) != sorted({*shares}) or shares[0] <= 0 or shares[-1] > 100:
+        try:
+            ends = [Fraction(str(share)) for share in shares]
+        except (ArithmeticError, TypeError, ValueError):
+            ends = []
+        if not ends or ends != sorted({*ends}) or ends[0] <= 0 or ends[-1] > 100:
             raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
         size, location = yield from self._locate(member, "competition")
-        return bisect_right([Fraction(str(share)) * size for share in shares], 100 * location.before)
+        return bisect_right([end * size for end in ends], 100 * location.before)
 
     atier = twin(tier)
 

@@ -182,7 +182,8 @@ def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:
     pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
     if not pks:
         return list(members)
-    rows = {row.pk: row for row in models.QuerySet[Any](index.model).filter(pk__in=pks.values())}
+    every = models.QuerySet[Any](index.model, using=index.get_queryset().db)
+    rows = {row.pk: row for row in every.filter(pk__in=pks.values())}
     return [rows.get(pks[at]) if at in pks else one for at, one in enumerate(members)]
 
 

@@ -161,8 +161,10 @@ class Scores:
         index = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same
-        if not isinstance(key, str):
-            raise ValueError(f"key: expected text, not {key!r}")
+        try:
+            key.encode()
+        except (AttributeError, UnicodeEncodeError):  # lone surrogates
+            raise ValueError(f"key: expected text, not {key!r}") from None
         for member, change in given:
             text = index.to_text(member, "member")
             if text in changes:

@@ -589,6 +589,13 @@ DECLARATIONS = [
     ),
     declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
+    declaring(
+        "zrank.E044",
+        "no router",
+        "than using, 'other'",
+        using="other",
+        get_queryset=rows(Player.objects.all()),
+    ),
     declaring("zrank.W003", "too many digits", "total", model=Ledger, order=("-total",)),
     declaring("zrank.W003", "too many digits to break ties", "total", model=Ledger, order=("pk", "total")),
     declaring("zrank.W003", "no last place", "exact", model=Ledger, order=("exact",)),
@@ -629,6 +636,7 @@ DECLARATIONS = [
 ]
 
 RIGHT = [
+    declaring(None, "a database of its own", using="other"),
     *(setting(None, "DEFAULT_INDEX", value) for value in ("player", None)),
     *(setting(None, "RETRY_AFTER", value) for value in (1, 0.5)),
     setting(None, "MAX_N", 1),

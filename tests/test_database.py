@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 from django.db import connection, connections, transaction
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
@@ -26,6 +26,7 @@ from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.ranking import Ranking
 from django_zrank.sql import sampling
 from django_zrank.testing import sync_now
+from tests.populations import fill
 from tests.rankings import ByRedis, BySql, by_sql
 from tests.test_deadline import SLOW
 from tests.test_recommendations import (
@@ -401,6 +402,25 @@ def test_asks_the_database_where_the_model_lives() -> None:
         assert by_sql(indexes.RemoteRank).count() == 1
     assert any("COUNT" in query["sql"] for query in queries)
     assert len(ours) == 0
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_rows_are_read_from_the_database_that_the_index_names(zrank: Redis) -> None:
+    class Elsewhere(RankIndex):
+        model = Player
+        order = ("-level",)
+        using = "other"
+        band = 9
+
+        def get_excluded(self, member: Player) -> Iterable[Any]:
+            return member.friends.all()
+
+    one, two, three = (Player.objects.using("other").create(level=level) for level in (1, 2, 3))
+    two.friends.add(three)
+    fill(Elsewhere, {one.pk: 1, two.pk: 2, three.pk: 3})
+    for ranking in (Elsewhere.ranking, by_sql(Elsewhere)):
+        assert ranking.recommend(two.pk).objects() == [one]
+        assert ranking.recommend(two, where=Q(level__lt=9)).objects() == [one]
 
 
 # What it costs

@@ -93,6 +93,19 @@ def test_numbers_beyond_every_type(build: Callable[[Any], Any]) -> None:
     ):
         with pytest.raises(ValueError, match="beyond"):
             ask(10**400)
+    with pytest.raises(ValueError, match=r"^member: "):  # beyond what Python writes as text
+        ranking.rank(10**5000)
+
+
+def test_half_a_surrogate_pair_is_no_value(build: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match=r"^bio: .* is not a value of"):
+        build(Players).filter(bio="\ud800")
+
+
+@pytest.mark.parametrize("shares", [5, (float("nan"),), (1, "b"), (0,), (101,), (2, 1), ()])
+def test_tiers_end_at_percentages(build: Callable[[Any], Any], shares: Any) -> None:
+    with pytest.raises(ValueError, match=r"^shares: "):
+        build(Players).tier(1, shares)
 
 
 @pytest.mark.parametrize("value", [["a"], ("a",), {"a"}, {"a": 1}])

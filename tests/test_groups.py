@@ -283,7 +283,7 @@ def test_members_that_stay_are_iterated_over_once(index: type[RankIndex]) -> Non
     assert set(members) >= set(range(1000))
 
 
-@pytest.mark.parametrize("name", ["", None, 7])
+@pytest.mark.parametrize("name", ["", None, 7, b"a", "\ud800"])
 def test_a_group_has_a_name(index: type[RankIndex], name: Any) -> None:
     with pytest.raises(ValueError, match="group"):
         index.group(name)

@@ -19,6 +19,7 @@ from django_zrank.codec.order import Order
 from django_zrank.codec.units import EXACT, Kind
 from django_zrank.exceptions import Unrankable
 from tests.testapp.models import Account, Club, Employee, Player, Team, Ticket
+from tests.testapp.zrank import ByMoment
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "integer": st.integers(-EXACT, EXACT),
@@ -148,6 +149,8 @@ def test_naive_datetimes_are_kept_as_they_are(settings: Any) -> None:
     naive = datetime(2024, 2, 29, 12, 30, 0, 123456)
     assert kind("moment").decode(score("moment", naive)) == naive
     assert kind("day").decode(score("day", date(2024, 2, 29))) == date(2024, 2, 29)
+    with pytest.raises(ValueError, match=r"^score: moment: .* USE_TZ is off"):  # it would be taken for UTC
+        ByMoment.ranking.rank_of_score(naive.astimezone(UTC))
 
 
 def test_directions_and_paths() -> None:

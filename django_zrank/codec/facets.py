@@ -87,6 +87,7 @@ class Facet:
             ):  # a field of text would take its repr()
                 raise ValueError
             value = field.to_python(value)
+            str(value).encode()  # raises for lone surrogates, and for integers of thousands of digits
             if isinstance(field, models.GenericIPAddressField):  # to_python() takes any text
                 value = spelling_of(field).parse(value)
                 field.run_validators(value)

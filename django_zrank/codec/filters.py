@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from ..index import RankIndex
     from .facets import Facet
 
-__all__ = ["GROUP", "MOST_GROUPS", "Clause", "Condition", "Scope", "covering", "parse_conditions", "plan"]
+__all__ = [
+    "GROUP",
+    "MOST_GROUPS",
+    "Clause",
+    "Condition",
+    "Scope",
+    "covering",
+    "parse_conditions",
+    "plan",
+    "quote_group",
+]
 
 GROUP: Final = "group"
 """The name by which groups are filtered: ``filter(group="live:42")``."""
@@ -109,13 +119,23 @@ def _known(index: RankIndex) -> tuple[str, ...]:
 
 def _parse(index: RankIndex, path: str, value: Any) -> Any:
     if path == GROUP:
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"group: expected the name of a group, not {value!r}")
+        quote_group(value)
         return value
     if path in index.faceting.paths:
         return index.faceting.reading(path).parse_value(path, value)
     facets = ", ".join(_known(index))
     raise ValueError(f"{path}: the index {index.name!r} has no such facet; there are: {facets}")
+
+
+def quote_group(name: Any) -> str:
+    """Return the name of a group, quoted as in keys. Raises ``ValueError``."""
+    try:
+        quoted = quote(name, safe="")
+    except (TypeError, UnicodeEncodeError):  # lone surrogates
+        quoted = ""
+    if not quoted or not isinstance(name, str):
+        raise ValueError(f"group: expected the name of a group, not {name!r}")
+    return quoted
 
 
 def plan(index: RankIndex, conditions: Sequence[Condition]) -> Scope:
@@ -150,7 +170,7 @@ def _widest(
 ) -> tuple[tuple[str, ...], Clause]:
     """The facet that covers most of the paths, and its clause."""
     if GROUP in values and (not negated or len(values) == 1):
-        names = {quote(name, safe="") for name in values[GROUP]}
+        names = set(map(quote_group, values[GROUP]))
         return (GROUP,), Clause(negated, "g", tuple(sorted(names)) or (_NOBODY,))
     facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
     if not facets:

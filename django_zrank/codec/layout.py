@@ -68,9 +68,9 @@ class MemberCodec:
 
         Raises ``ValueError``, naming the ``parameter``.
         """
-        if type(member) is self.pk_type:
-            return str(member)
         try:
+            if type(member) is self.pk_type:
+                return str(member)
             if isinstance(member, models.Model):
                 is_ours = isinstance(member, self.model._meta.concrete_model)
                 pk = getattr(member, self._pk.attname) if is_ours else None

@@ -436,6 +436,8 @@ class Moment(Bounded):
     def check(self, value: Any) -> Any:
         if not isinstance(value, datetime):
             raise ValueError(f"expected a datetime, not {value!r}")
+        if not settings.USE_TZ and timezone.is_aware(value):
+            raise ValueError(f"expected a datetime without a time zone, as USE_TZ is off, not {value!r}")
         return value
 
     def distance(self, value: Any) -> int:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ValidationError as InvalidValue
 from django.db import DataError, connections, models, transaction
 from django.http import Http404
 from django.utils import cache as caching
@@ -20,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import pagination
 from rest_framework.decorators import action
 from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
-from rest_framework.generics import get_object_or_404
 from rest_framework.parsers import JSONParser
 from rest_framework.permissions import BasePermission, IsAdminUser
 from rest_framework.request import Request
@@ -266,8 +266,10 @@ class IndexViewSet(GenericViewSet[Any]):
         try:
             if lookup_field == "pk":  # int() takes more spellings of a number
                 pk = self.served.parse_pk(pk)
-            member = get_object_or_404(self.get_queryset(), **{lookup_field: pk})
-        except (ValueError, OverflowError, DataError, Http404) as error:  # or more than the column holds
+            rows = self.get_queryset().filter(**{lookup_field: pk})
+            (member,) = {row.pk: row for row in rows}.values()  # a join may repeat it
+        # … or an id beyond what the column holds
+        except (DataError, Http404, InvalidValue, OverflowError, ValueError) as error:
             raise exceptions.MemberNotRanked from error
         self.check_object_permissions(self.request, member)
         return member

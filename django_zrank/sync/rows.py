@@ -202,10 +202,12 @@ def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Sto
         rows = _note_flush(rows, stores)
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
-    parse, may_lack_text, name = index.from_text, index.pk_type is None, _namer(index)
+    parse, key_type, name = index.from_text, index.pk_type, _namer(index)
     for row, values in _with_facets(index, rows, columns) if facets else zip(rows, repeat(()), strict=False):
         try:
-            if may_lack_text:
+            if type(row[0]) is not key_type:
+                if key_type:  # SQLite's columns hold values of any type
+                    raise Unrankable(f"its key is no {key_type.__name__}")
                 parse(row[0])
             score, tie = score_of(criteria(row))
             names = name(values) if facets else b""
@@ -233,13 +235,11 @@ def fastest(index: RankIndex, path: str) -> str | Func:
     """Return the expression by which a column is read: for a moment on PostgreSQL, its microseconds, which is fastest.
     A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
-    if path == "pk":
-        return path
     *_, field = follow(index.model, path)
     values = value_field(field)
     if hasattr(values, "from_db_value") or (vendor == "sqlite" and isinstance(values, _CONVERTED)):
         return _Converted(path)
-    if vendor != "postgresql":
+    if path == "pk" or vendor != "postgresql":
         return path
     if type(field) is DateTimeField and settings.USE_TZ:
         return _Microseconds(path)

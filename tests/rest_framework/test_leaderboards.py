@@ -201,6 +201,10 @@ class TestPlaces:
         assert levels(ask(client, "/api/board/", page_size=3)["results"]) == [119, 118]
         assert 100 not in levels(ask(client, "/api/board/me/around/")["results"])
 
+    def test_a_row_that_a_join_repeats(self, client: APIClient, me: Player) -> None:
+        me.friends.add(*Player.objects.exclude(pk=me.pk)[:2])
+        assert ask(client, f"/befriended/board/{me.pk}/")["rank"] == 21
+
     def test_another_key_in_the_path(self, client: APIClient, regions: Any) -> None:
         assert ask(client, f"/kwarg/board/{regions[4].pk}/")["rank"] == 5
         assert ask(client, "/name/board/level 116/")["rank"] == 5

@@ -24,7 +24,17 @@ from django_zrank.rest_framework.permissions import IsOwner
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
 from tests.testapp.models import Musician, Player, WeekResult
-from tests.testapp.zrank import ByDay, ByFlag, ByInteger, ByMoment, ByPrice, ByReal, BySpan, NicknameRank
+from tests.testapp.zrank import (
+    ByDay,
+    ByFlag,
+    ByInteger,
+    ByMoment,
+    ByPrice,
+    ByReal,
+    BySpan,
+    NicknameRank,
+    PlayerRank,
+)
 
 
 class Trained(RankIndex):
@@ -369,6 +379,10 @@ urlpatterns = [
     path("whole/board/", board(pagination_class=None)),
     path("kwarg/board/", board(lookup_url_kwarg="player")),
     path("name/board/", board(lookup_field="name", lookup_value_regex="[^/]+")),
+    path(
+        "befriended/board/",
+        board(index=PlayerRank, get_queryset=lambda view: Player.objects.filter(friends__level__gt=0)),
+    ),
     path("braces/board/", board(get_filters=lambda view: {"{name}": "bio"})),
     path("clash/board/", board(get_filters=lambda view: {"n": "bio"})),
     path("values/board/", board(index=Tied, serializer_class=AllValues)),

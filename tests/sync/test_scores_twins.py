@@ -102,6 +102,7 @@ def test_touches(way: Way, declare: Callable[..., type[RankIndex]]) -> None:
         (lambda s, v: s.increment("x"), ValueError, "member: expected a primary key of .*; 'x' is not a"),
         (lambda s, v: s.increment(dict.fromkeys(range(151), 1)), ValueError, "at most 150"),
         (lambda s, v: s.increment(v, key=5), ValueError, "key: expected text"),
+        (lambda s, v: s.increment(v, key="\ud800"), ValueError, "key: expected text"),
         (lambda s, v: s.increment(10**6), NotRanked, "1000000 is not ranked"),
         (lambda s, v: s.submit(v, 5), TypeError, "needs write_behind = 'best' or 'latest'; .* 'increment'"),
         (lambda s, v: s.increment(v, 2**53), ValueError, "would leave the column's range"),

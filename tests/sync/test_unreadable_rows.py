@@ -102,6 +102,29 @@ def test_a_value_of_another_type_is_logged_and_left_out(
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
+@pytest.mark.parametrize(
+    "key", [models.UUIDField(primary_key=True), models.BigIntegerField(primary_key=True)]
+)
+def test_a_key_of_another_type_is_logged_and_left_out(
+    key: models.Field[object, object], declare: Callable[..., type[RankIndex]]
+) -> None:
+    meta = type("Meta", (), {"app_label": "testapp", "db_table": "keyed"})
+    model = type(
+        "Keyed",
+        (models.Model,),
+        {"id": key, "n": models.IntegerField(), "Meta": meta, "__module__": __name__},
+    )
+    with table(model):
+        index = declare(model, "-n")
+        with connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO keyed VALUES ('{7:032}', 1), ('garbage', 2), (x'00ff', 3), (1.5, 4)")
+        sync(index)
+        rebuild(index.instance())
+        assert [str(entry.pk)[-1] for entry in index.ranking.top()] == ["7"]
+        assert verify(index.instance()).ok
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse such values.")
 def test_a_facet_value_of_another_type_is_counted_as_text(declare: Callable[..., type[RankIndex]]) -> None:
     index = declare(Competitor, "-points", facets=("lost",))
     Competitor.objects.bulk_create([Competitor(points=1, lost=lost) for lost in (3, 3, 7)])
