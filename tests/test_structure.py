@@ -28,7 +28,7 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.checks"),
     ("django_zrank.apps", "django_zrank.rest_framework.checks"),
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
-    ("django_zrank.apps", "django_zrank.sync.migrate"),
+    ("django_zrank.apps", "django_zrank.sync.triggers"),
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     ("django_zrank.redis", "django_zrank.redis.sharded"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.core.checks import CheckMessage, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..checks.hooks import warning
+from ..checks import warning
 from ..registry import registry
 
 __all__ = ["RESERVED", "check_facet_names", "filter_name"]
