@@ -27,10 +27,10 @@ from django_redis.cache import RedisCache
 
 from .codec.fields import follow, value_field
 from .codec.filters import GROUP
-from .codec.fingerprint import compiled
-from .codec.shards import Sharded, name_of
+from .codec.shards import name_of
 from .codec.spelling import SUPPORTED, spelling_of
 from .conf import Settings, get_settings, raw_settings
+from .declaration import Declaration, compiled
 from .exceptions import CaptureError
 from .index import RankIndex
 from .models import Mark
@@ -244,16 +244,9 @@ def check_owners(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 # Declarations
 
-_OWN: Final = (RankIndex, Sharded)
+_HOOKS: Final = {name for name in vars(Declaration) if name.startswith(("get_", "aget_"))} - {"get_ranked"}
 
-_HOOKS: Final = {name for one in _OWN for name in vars(one) if name.startswith(("get_", "aget_"))} - {
-    "get_ranked"
-}
-
-SETTINGS: Final = {name for one in _OWN for name in one.__annotations__ if not name.startswith("_")} - {
-    "ranking",
-    "scores",
-}
+SETTINGS: Final = {name for name in Declaration.__annotations__ if not name.startswith("_")}
 
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from .declaration import Declaration
 from .exceptions import IndexUnavailable
 from .queries.groups import (
     CLAIMED,
@@ -25,9 +26,6 @@ from .redis import reader_of
 from .redis.steps import Steps
 from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
 
-if TYPE_CHECKING:
-    from .index import RankIndex
-
 __all__ = ["Group"]
 
 logger = logging.getLogger("django_zrank")
@@ -41,7 +39,7 @@ class Group:
     :exc:`~django_zrank.IndexUnavailable` if Redis can't be reached.
     """
 
-    def __init__(self, index: RankIndex, name: str) -> None:
+    def __init__(self, index: Declaration, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"group: expected the name of a group, not {name!r}")
         self.index, self.name = index, name

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..notes import may_be_believed, may_be_written
 from ..queries.query import Query, Question
@@ -23,7 +24,6 @@ from .replicas import Elsewhere, Replicas
 from .steps import Blocking, Once, Steps
 
 if TYPE_CHECKING:
-    from ..index import RankIndex
     from .loops import Loop
 
 __all__ = ["Reader"]
@@ -54,7 +54,7 @@ class Trust:
 class Reader(Executor):
     """Answers questions about one index."""
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)

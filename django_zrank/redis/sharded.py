@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from ..declaration import Declaration
 from ..queries.positions import BareScore
 from ..queries.query import Query, Question
 from ..queries.request import Swapped
@@ -17,7 +18,6 @@ from .replicas import Replicas
 from .steps import Steps, together
 
 if TYPE_CHECKING:
-    from ..index import RankIndex
     from .loops import Loop
 
 __all__ = ["ShardedReader"]
@@ -31,7 +31,7 @@ class ShardedReader(Reader):
     Shards may be of different generations, as they are swapped one by one, but never of different declarations.
     """
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         super().__init__(index)
         self.parts = [reader_of(part) for part in index.parts]
         self.replicas = Replicas([part.replicas for part in self.parts])

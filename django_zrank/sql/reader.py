@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import OperationalError
 from django.utils import timezone
 
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
@@ -33,9 +34,6 @@ from .ranks import (
 from .rows import Rows
 from .sampling import sample
 
-if TYPE_CHECKING:
-    from ..index import RankIndex
-
 __all__ = ["answer_by_sql"]
 
 logger = logging.getLogger("django_zrank")
@@ -49,7 +47,7 @@ _logged = Recent[bool]()
 
 
 def answer_by_sql(
-    index: RankIndex, conditions: Iterable[Condition], question: Question[Answer], view: View
+    index: Declaration, conditions: Iterable[Condition], question: Question[Answer], view: View
 ) -> Answer:
     """Return the answer to a question about the ranked rows that meet the conditions.
 

@@ -126,7 +126,7 @@ class Dialect:
     def select(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
             cursor.execute(sql, parameters or None)
-            return cursor.fetchall()
+            return list(cursor.fetchall())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the catalog about the app's triggers: the trigger, its text, and more."""
@@ -420,16 +420,9 @@ class MySQL(Dialect):
         old, new = self.insert(capture, "OLD"), self.insert(capture, "NEW")
         same = self.same(capture.column)
         others = [self.same(field) for field in capture.columns if field != capture.column]
+        changed = "TRUE" if capture.watched is None else f"NOT ({' AND '.join(others) or 'TRUE'})"
         # Each statement costs a microsecond a row. The usual case takes two: one condition, one mark.
-        if capture.watched is None:
-            update = f"IF {same} THEN {new} ELSE {old} {new} END IF;"
-        elif others:
-            update = (
-                f"IF {same} AND NOT ({' AND '.join(others)}) THEN {new}"
-                f" ELSEIF NOT ({same}) THEN {old} {new} END IF;"
-            )
-        else:
-            update = f"IF NOT ({same}) THEN {old} {new} END IF;"
+        update = f"IF {same} AND {changed} THEN {new} ELSEIF NOT ({same}) THEN {old} {new} END IF;"
         return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
 
     def insert(self, capture: Capture, row: str) -> str:

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.apps import apps
 from django.db import connections, models, transaction
@@ -49,7 +50,8 @@ def disable_sync() -> Iterator[None]:
         _disabled.reset(token)
 
 
-class Route(NamedTuple):
+@dataclass(frozen=True)
+class Route:
     """The effect of a save or delete of one model on one index."""
 
     index: RankIndex
@@ -126,23 +128,23 @@ def _saved(
     **kwargs: Any,
 ) -> None:
     touched = Touched(using)
-    for index, source, key in _routes_for(sender, using):
-        if key is None and source.touched_by(update_fields):
-            touched.add(index, source, [source.value_of(instance, using)])
+    for route in _routes_for(sender, using):
+        if route.key is None and route.source.touched_by(update_fields):
+            touched.add(route, [route.source.value_of(instance, using)])
     touched.push_on_commit()
 
 
 def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
     """Collect the members that a row leads to before it is deleted. Django deletes in a transaction."""
     touched = Touched(using)
-    for index, source, key in _routes_for(sender, using):
-        if key is not None:
-            rows = every_row(source.model, using).filter(**{key.name: instance})
-            touched.add_column(index, source, rows)
+    for route in _routes_for(sender, using):
+        source = route.source
+        if route.key is not None:
+            touched.add_column(route, every_row(source.model, using).filter(**{route.key.name: instance}))
         elif source.via is None:
-            touched.add(index, source, [source.value_of(instance, using)])
+            touched.add(route, [source.value_of(instance, using)])
         else:
-            touched.add_members(index, source.members_of(instance, using, touched.limit))
+            touched.add_members(route.index, source.members_of(instance, using, touched.limit))
     touched.push_on_commit()
 
 
@@ -169,8 +171,8 @@ def _related(
     if field.remote_field.symmetrical:
         between |= _between(far, instance, near, pk_set)
     touched = Touched(using)
-    for index, source, _ in routes:
-        touched.add_column(index, source, every_row(sender, using).filter(between))
+    for route in routes:
+        touched.add_column(route, every_row(sender, using).filter(between))
     touched.push_on_commit()
 
 
@@ -190,15 +192,15 @@ class Touched:
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
 
-    def add(self, index: RankIndex, source: WatchedTable, values: Iterable[Any]) -> None:
-        """Add rows that changed, by the values of ``source.column``."""
-        if source.via is None:
-            self.add_members(index, values)
+    def add(self, route: Route, values: Iterable[Any]) -> None:
+        """Add rows that changed, by their values of ``source.column``."""
+        if route.source.via is None:
+            self.add_members(route.index, values)
         else:
-            self._keep((index, source), values, source.text_of)
+            self._keep((route.index, route.source), values, route.source.text_of)
 
-    def add_column(self, index: RankIndex, source: WatchedTable, rows: models.QuerySet[Any]) -> None:
-        self.add(index, source, rows.order_by().values_list(source.column.attname, flat=True)[: self.limit])
+    def add_column(self, route: Route, rows: models.QuerySet[Any]) -> None:
+        self.add(route, rows.order_by().values_list(route.source.column.attname, flat=True)[: self.limit])
 
     def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
         self._keep((index, None), pks, index.to_text)
