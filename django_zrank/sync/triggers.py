@@ -33,7 +33,7 @@ from ..models import Generation, Mark
 from ..registry import registry
 from .dialects import DIALECTS, Capture, Trigger, Unit, owner_of
 from .transactions import is_delay
-from .watched_tables import union, watched_tables
+from .watched_tables import watched_tables
 
 _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
@@ -94,13 +94,9 @@ def sharing(using: str) -> list[RankIndex]:
 
 def captures_of(index: RankIndex) -> list[Capture]:
     """Return a capture for each table that ``index`` reads and each path to it."""
-    watched: dict[Any, Any] = {}
-    for source in watched_tables(index):
-        key = source.model, source.via, source.column, source.is_referenced
-        watched[key] = union(watched[key], source.fields) if key in watched else source.fields
     return [
-        Capture(index.name, model, via, column, fields, is_referenced)
-        for (model, via, column, is_referenced), fields in watched.items()
+        Capture(index.name, table.model, table.via, table.column, table.fields, table.is_referenced)
+        for table in watched_tables(index)
     ]
 
 

@@ -137,9 +137,13 @@ def watched_tables(index: RankIndex) -> list[WatchedTable]:
     for source in chain.from_iterable(map(_sources, _queries(index)[0])):
         way = replace(source, fields=None)
         if same := sources.get(way):
-            source = replace(source, fields=union(same.fields, source.fields))
+            source = replace(source, fields=_union(same.fields, source.fields))
         sources[way] = source
     return list(sources.values())
+
+
+def _union(fields: Fields, others: Fields) -> Fields:
+    return None if fields is None or others is None else fields | others
 
 
 def unseen_tables(index: RankIndex) -> set[str]:
@@ -154,10 +158,6 @@ def unseen_tables(index: RankIndex) -> set[str]:
         others += [found for found in map(_query_of, _nodes(query)) if found is not None]
         others += query.combined_queries
     return tables
-
-
-def union(fields: Fields, others: Fields) -> Fields:
-    return None if fields is None or others is None else fields | others
 
 
 def _queries(index: RankIndex) -> tuple[list[Query], list[Query]]:
