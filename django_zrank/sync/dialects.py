@@ -14,6 +14,7 @@ from django.db import DatabaseError, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..models import Generation, Mark
+from .watched_tables import WatchedTable
 
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
@@ -45,38 +46,10 @@ class Trigger(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Capture:
-    """A table whose changes leave marks for an index."""
-
-    index: str
-    model: type[models.Model]
-    via: str | None
-    column: models.Field[Any, Any]
-    """The column whose value goes into ``Mark.member``."""
-
-    watched: frozenset[models.Field[Any, Any]] | None
-    """The columns whose change leaves a mark, or None: any update does."""
-
-    is_referenced: bool = False
-    """True if members lead to its rows by foreign keys that the database checks: no member leads to a new row, unless
-    it was written in the same transaction, which left a mark of its own."""
-
-    @property
-    def table(self) -> str:
-        return self.model._meta.db_table
-
-    @property
-    def columns(self) -> list[models.Field[Any, Any]]:
-        """Every column that a trigger names."""
-        named = {self.column, *self.model._meta.pk_fields, *(self.watched or ())}
-        return sorted(named, key=lambda field: field.column)
-
-
-@dataclass(frozen=True)
 class Unit:
-    """The triggers of one capture, and the statements that make them."""
+    """The triggers that watch one table for an index, and the statements that make them."""
 
-    capture: Capture
+    source: WatchedTable
     create: dict[Trigger, str]
     prepare: Sequence[str] = ()
 
@@ -197,36 +170,36 @@ class Dialect:
         """Return the names in :attr:`Trigger.table` of the tables that a model's table consists of."""
         return [self.spelled(table)]
 
-    def stem(self, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
+    def stem(self, source: WatchedTable, table: str, definition: Iterable[str], state: str = "") -> str:
         """Return the prefix of the names of a unit's triggers, short enough for every database. ``state``: of the
         table, if the trigger must be made anew whenever that changes."""
-        what = repr((capture.index, table, capture.via, capture.column.column))
-        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:11].strip("_")
+        what = repr((source.index, table, source.via, source.column.column))
+        slug = re.sub(r"[^a-z0-9]+", "_", source.index.lower())[:11].strip("_")
         slug += f"_{_digest(state)}" if state else ""
-        return "_".join([PREFIX + slug, owner_of(capture.index), _digest(what + "\n".join(definition))])
+        return "_".join([PREFIX + slug, owner_of(source.index), _digest(what + "\n".join(definition))])
 
     # Statements
 
-    def unit(self, capture: Capture) -> Unit:
-        """Return the triggers of ``capture``."""
-        bodies = self.bodies(capture)
-        stem = self.stem(capture, capture.table, bodies.values())
+    def unit(self, source: WatchedTable) -> Unit:
+        """Return the triggers that watch ``source``."""
+        bodies = self.bodies(source)
+        stem = self.stem(source, source.table, bodies.values())
         return Unit(
-            capture,
+            source,
             {
-                Trigger(self.spelled(capture.table), f"{stem}_{operation}"): (
-                    f"{self.create} {self.quote(f'{stem}_{operation}')} AFTER {self.event(operation, capture)}"
-                    f" ON {self.quote(capture.table)} FOR EACH ROW {body}"
+                Trigger(self.spelled(source.table), f"{stem}_{operation}"): (
+                    f"{self.create} {self.quote(f'{stem}_{operation}')} AFTER {self.event(operation, source)}"
+                    f" ON {self.quote(source.table)} FOR EACH ROW {body}"
                 )
                 for operation, body in bodies.items()
             },
         )
 
-    def bodies(self, capture: Capture) -> dict[str, str]:
+    def bodies(self, source: WatchedTable) -> dict[str, str]:
         """Return the bodies of the triggers, by their operations."""
         raise NotImplementedError
 
-    def event(self, operation: str, capture: Capture) -> str:
+    def event(self, operation: str, source: WatchedTable) -> str:
         return operation.upper()
 
     def seal(self, unit: Unit) -> str:
@@ -241,11 +214,11 @@ class Dialect:
         """Return statements that remove what dropped triggers leave behind."""
         return []
 
-    def mark(self, capture: Capture, member: str) -> tuple[str, str]:
+    def mark(self, source: WatchedTable, member: str) -> tuple[str, str]:
         """Return the columns and the values of a mark."""
-        columns = {"index": self.text(capture.index), "member": member}
-        if capture.via is not None:
-            columns["via"] = self.text(capture.via)
+        columns = {"index": self.text(source.index), "member": member}
+        if source.via is not None:
+            columns["via"] = self.text(source.via)
         return ", ".join(map(self.quote, columns)), ", ".join(columns.values())
 
 
@@ -273,26 +246,26 @@ class SQLite(Dialect):
         views = {name for (name,) in self.select("SELECT lower(name) FROM sqlite_master WHERE type = 'view'")}
         return {table: "is a view" for table in self.tables if table.lower() in views}
 
-    def bodies(self, capture: Capture) -> dict[str, str]:
-        changed = "" if capture.watched is None else " OR ".join(map(self.differs, capture.columns))
+    def bodies(self, source: WatchedTable) -> dict[str, str]:
+        changed = "" if source.fields is None else " OR ".join(map(self.differs, source.columns))
         return {
-            "insert": f"BEGIN {self.insert(capture, 'NEW')} END",
-            "update": (f"WHEN {changed} " if changed else "") + f"BEGIN {self.insert(capture, 'NEW')} END",
-            "move": f"WHEN {self.differs(capture.column)} BEGIN {self.insert(capture, 'OLD')} END",
-            "delete": f"BEGIN {self.insert(capture, 'OLD')} END",
+            "insert": f"BEGIN {self.insert(source, 'NEW')} END",
+            "update": (f"WHEN {changed} " if changed else "") + f"BEGIN {self.insert(source, 'NEW')} END",
+            "move": f"WHEN {self.differs(source.column)} BEGIN {self.insert(source, 'OLD')} END",
+            "delete": f"BEGIN {self.insert(source, 'OLD')} END",
         }
 
-    def event(self, operation: str, capture: Capture) -> str:
+    def event(self, operation: str, source: WatchedTable) -> str:
         if operation != "move":
-            return super().event(operation, capture)
+            return super().event(operation, source)
         # An update of other columns doesn't run it. An integer key has three more names.
-        return f"UPDATE OF {self.column(capture.column)}, rowid, oid, _rowid_"
+        return f"UPDATE OF {self.column(source.column)}, rowid, oid, _rowid_"
 
-    def insert(self, capture: Capture, row: str) -> str:
-        member = f"{row}.{self.column(capture.column)}"
-        columns, values = self.mark(capture, member)
+    def insert(self, source: WatchedTable, row: str) -> str:
+        member = f"{row}.{self.column(source.column)}"
+        columns, values = self.mark(source, member)
         # SELECT costs twice as much as VALUES. SQLite converts the key to text, by the column's affinity.
-        what = f"SELECT {values} WHERE {member} IS NOT NULL" if capture.column.null else f"VALUES ({values})"
+        what = f"SELECT {values} WHERE {member} IS NOT NULL" if source.column.null else f"VALUES ({values})"
         return f"INSERT INTO {self.marks} ({columns}) {what};"
 
     def differs(self, field: models.Field[Any, Any]) -> str:
@@ -366,11 +339,11 @@ class MySQL(Dialect):
             finally:
                 cursor.execute("SET SESSION lock_wait_timeout = %s", [usual])
 
-    def unit(self, capture: Capture) -> Unit:
-        unit = super().unit(capture)
+    def unit(self, source: WatchedTable) -> Unit:
+        unit = super().unit(source)
         table = Generation._meta.db_table
         seal = Trigger(self.spelled(table), _stem(next(iter(unit.create))) + "_seal")
-        column, marked = self.quote("index"), self.text(capture.index)
+        column, marked = self.quote("index"), self.text(source.index)
         unit.create[seal] = (
             f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
             f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} AND '{self._TIMES}' <> '' THEN"
@@ -416,20 +389,20 @@ class MySQL(Dialect):
             return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
         return super().text(text)
 
-    def bodies(self, capture: Capture) -> dict[str, str]:
-        old, new = self.insert(capture, "OLD"), self.insert(capture, "NEW")
-        same = self.same(capture.column)
-        others = [self.same(field) for field in capture.columns if field != capture.column]
-        changed = "TRUE" if capture.watched is None else f"NOT ({' AND '.join(others) or 'TRUE'})"
+    def bodies(self, source: WatchedTable) -> dict[str, str]:
+        old, new = self.insert(source, "OLD"), self.insert(source, "NEW")
+        same = self.same(source.column)
+        others = [self.same(field) for field in source.columns if field != source.column]
+        changed = "TRUE" if source.fields is None else f"NOT ({' AND '.join(others) or 'TRUE'})"
         # Each statement costs a microsecond a row. The usual case takes two: one condition, one mark.
         update = f"IF {same} AND {changed} THEN {new} ELSEIF NOT ({same}) THEN {old} {new} END IF;"
         return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
 
-    def insert(self, capture: Capture, row: str) -> str:
-        member = f"{row}.{self.column(capture.column)}"
-        columns, values = self.mark(capture, member)
+    def insert(self, source: WatchedTable, row: str) -> str:
+        member = f"{row}.{self.column(source.column)}"
+        columns, values = self.mark(source, member)
         insert = f"INSERT INTO {self.marks} ({columns}) VALUES ({values});"
-        return f"IF {member} IS NOT NULL THEN {insert} END IF;" if capture.column.null else insert
+        return f"IF {member} IS NOT NULL THEN {insert} END IF;" if source.column.null else insert
 
     def same(self, field: models.Field[Any, Any]) -> str:
         column = self.column(field)
@@ -582,14 +555,14 @@ class PostgreSQL(Dialect):
     def has(self, table: str, columns: Collection[str]) -> bool:
         return super().has(self.quote(table), columns)
 
-    def unit(self, capture: Capture) -> Unit:
-        table, *parts = self.families.get(capture.table, [Relation(0, "", capture.table)])
-        body = self.body(capture, by_row=table.by_row)
+    def unit(self, source: WatchedTable) -> Unit:
+        table, *parts = self.families.get(source.table, [Relation(0, "", source.table)])
+        body = self.body(source, by_row=table.by_row)
         # By its number, a table that was restored differs from the one that was dumped, with its triggers.
-        definition = [body, str(table.number), "referenced" * capture.is_referenced]
+        definition = [body, str(table.number), "referenced" * source.is_referenced]
         # What a subscription has written was not noticed: when it ends, the triggers are made anew.
         fed = "fed" * any(relation.is_replicated for relation in (table, *parts))
-        stem = self.stem(capture, table.name, definition, fed)
+        stem = self.stem(source, table.name, definition, fed)
         function = f"{self.schema}.{self.quote(stem)}()"
         tag = f"$zrank_{_digest(body)}$"
         prepare = [
@@ -604,11 +577,11 @@ class PostgreSQL(Dialect):
         create: dict[Trigger, str] = {}
         for relation in (table, *parts):
             # Who turns foreign keys off turns these triggers off, too. Not so in MariaDB and SQLite.
-            operations = [one for one in self._REFERENCING if one != "insert" or not capture.is_referenced]
+            operations = [one for one in self._REFERENCING if one != "insert" or not source.is_referenced]
             names = {operation: f"{stem}_{operation}" for operation in operations}
             if relation is table and parts:
                 versions = " ".join(f"{part.number} {part.version}" for part in parts)
-                names["truncate"] = self.stem(capture, table.name, definition, versions + fed) + "_truncate"
+                names["truncate"] = self.stem(source, table.name, definition, versions + fed) + "_truncate"
             elif relation is not table and relation.is_partition:
                 names = {} if relation.is_foreign else {"truncate": names["truncate"]}
             for operation, name in names.items():
@@ -618,32 +591,32 @@ class PostgreSQL(Dialect):
                     f"CREATE OR REPLACE TRIGGER {self.quote(name)} AFTER {operation.upper()} ON {relation.name} {how}"
                     f" EXECUTE FUNCTION {function}"
                 )
-        return Unit(capture, create, prepare)
+        return Unit(source, create, prepare)
 
-    def body(self, capture: Capture, *, by_row: bool) -> str:
-        column = self.column(capture.column)
+    def body(self, source: WatchedTable, *, by_row: bool) -> str:
+        column = self.column(source.column)
         # Rows are the same if their keys and the captured column agree; otherwise they are a new and an old one.
-        keys = list(dict.fromkeys([*capture.model._meta.pk_fields, capture.column]))
-        others = [field for field in capture.columns if field not in keys]
+        keys = list(dict.fromkeys([*source.model._meta.pk_fields, source.column]))
+        others = [field for field in source.columns if field not in keys]
         if by_row:
-            delete, insert = (self.insert(capture, f"{row}.{column}") for row in ("OLD", "NEW"))
-            changed = "true" if capture.watched is None else self.differ("NEW", "OLD", others) or "false"
+            delete, insert = (self.insert(source, f"{row}.{column}") for row in ("OLD", "NEW"))
+            changed = "true" if source.fields is None else self.differ("NEW", "OLD", others) or "false"
             update = (
                 f"IF {self.differ('NEW', 'OLD', keys)} THEN {delete}; {insert};"
                 f" ELSIF {changed} THEN {insert}; END IF"
             )
         else:
             delete, insert = (
-                self.insert(capture, f"r.{column}", f" FROM {rows} r") for rows in ("old_rows", "new_rows")
+                self.insert(source, f"r.{column}", f" FROM {rows} r") for rows in ("old_rows", "new_rows")
             )
             on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
             unmatched = " OR ".join(f"{row}.{self.column(keys[0])} IS NULL" for row in "no")
             changed = " OR ".join(filter(None, [unmatched, self.differ("n", "o", others)]))
             update = self.insert(
-                capture,
+                source,
                 f"coalesce(n.{column}, o.{column})",
                 f" FROM new_rows n FULL JOIN old_rows o ON {on}",
-                [] if capture.watched is None else [f"({changed})"],
+                [] if source.fields is None else [f"({changed})"],
             )
         return f"""
 BEGIN
@@ -654,16 +627,18 @@ BEGIN
   ELSIF TG_OP = 'DELETE' THEN
     {delete};
   ELSE
-    INSERT INTO {self.marks} ({self.quote("index")}) VALUES ({self.text(capture.index)});
+    INSERT INTO {self.marks} ({self.quote("index")}) VALUES ({self.text(source.index)});
   END IF;
   RETURN NULL;
 END
 """
 
-    def insert(self, capture: Capture, member: str, rows: str = "", conditions: Sequence[str] = ()) -> str:
+    def insert(
+        self, source: WatchedTable, member: str, rows: str = "", conditions: Sequence[str] = ()
+    ) -> str:
         # As clients read it: a cast to text would cut off the trailing blanks of a char(10).
-        columns, values = self.mark(capture, f"concat({member})")
-        if capture.column.null:
+        columns, values = self.mark(source, f"concat({member})")
+        if source.column.null:
             conditions = [*conditions, f"{member} IS NOT NULL"]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"INSERT INTO {self.marks} ({columns}) SELECT {values}{rows}{where}"

@@ -31,9 +31,9 @@ from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..models import Generation, Mark
 from ..registry import registry
-from .dialects import DIALECTS, Capture, Trigger, Unit, owner_of
+from .dialects import DIALECTS, Trigger, Unit, owner_of
 from .transactions import is_delay
-from .watched_tables import watched_tables
+from .watched_tables import WatchedTable, watched_tables
 
 _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
@@ -92,24 +92,16 @@ def sharing(using: str) -> list[RankIndex]:
     return found
 
 
-def captures_of(index: RankIndex) -> list[Capture]:
-    """Return a capture for each table that ``index`` reads and each path to it."""
-    return [
-        Capture(index.name, table.model, table.via, table.column, table.fields, table.is_referenced)
-        for table in watched_tables(index)
-    ]
-
-
 class _Triggers:
     """The triggers that some indexes need in a database, and those that it has."""
 
     def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
-        captures: list[Capture] = []
+        sources: list[WatchedTable] = []
         if get_settings().capture == "triggers":
-            captures = [capture for index in indexes for capture in captures_of(index)]
+            sources = [source for index in indexes for source in watched_tables(index)]
         self.using, connection = using, connections[using]
-        self.dialect = DIALECTS[connection.vendor](connection, {capture.table for capture in captures})
-        self.units = [self.dialect.unit(capture) for capture in captures]
+        self.dialect = DIALECTS[connection.vendor](connection, {source.table for source in sources})
+        self.units = [self.dialect.unit(source) for source in sources]
         self.wanted = {trigger for unit in self.units for trigger in unit.create}
         self.owners = {owner_of(index.name) for index in indexes}
 
@@ -121,7 +113,7 @@ class _Triggers:
     def dangling(self) -> set[Trigger]:
         """Triggers that name a missing column, if tables have owners who rename columns: those of unmanaged models.
         Migrations drop such triggers themselves, and a look costs queries."""
-        if all(unit.capture.model._meta.managed for unit in self.units):
+        if all(unit.source.model._meta.managed for unit in self.units):
             return set()
         return {trigger for trigger in self.dialect.dangling() if trigger.owner in self.owners}
 
@@ -161,10 +153,10 @@ class _Triggers:
 
     def fits(self, unit: Unit) -> bool:
         """Return True if all columns exist that a unit names."""
-        return self.dialect.has(unit.capture.table, [str(field.column) for field in unit.capture.columns])
+        return self.dialect.has(unit.source.table, [str(field.column) for field in unit.source.columns])
 
     def create(self, unit: Unit, missing: Iterable[Trigger]) -> None:
-        dialect, table = self.dialect, unit.capture.table
+        dialect, table = self.dialect, unit.source.table
         atomic = transaction.atomic(self.using) if dialect.transactional else nullcontext()
         with self.explained(table), atomic, dialect.connection.cursor() as cursor:
             if unit.seal:
@@ -180,7 +172,7 @@ class _Triggers:
                     f"Database {self.using!r}: {table} has changed while its triggers were made."
                 )
             # For all changes until now, which left no marks.
-            Mark.objects.using(self.using).create(index=unit.capture.index)
+            Mark.objects.using(self.using).create(index=unit.source.index)
             if unit.seal:
                 cursor.execute(dialect.seal(unit))
 

@@ -39,6 +39,7 @@ class Link(NamedTuple):
 class WatchedTable:
     """One table that an index reads."""
 
+    index: str
     model: type[models.Model]
 
     path: str
@@ -58,8 +59,19 @@ class WatchedTable:
     """The joins from a member to the column that ``via`` names; empty if that is None."""
 
     @property
+    def table(self) -> str:
+        return self.model._meta.db_table
+
+    @property
+    def columns(self) -> list[models.Field[Any, Any]]:
+        """Every column that its triggers name."""
+        named = {self.column, *self.model._meta.pk_fields, *(self.fields or ())}
+        return sorted(named, key=lambda field: field.column)
+
+    @property
     def is_referenced(self) -> bool:
-        """True if the last link to it is a foreign key that the database checks."""
+        """True if the last link to it is a foreign key that the database checks: no member leads to a new row, unless
+        it was written in the same transaction, which left a mark of its own."""
         key = self.links[-1].near if self.links else None
         return (
             isinstance(key, models.ForeignKey)
@@ -134,7 +146,7 @@ def watched_tables(index: RankIndex) -> list[WatchedTable]:
     SQL are not.
     """
     sources: dict[object, WatchedTable] = {}
-    for source in chain.from_iterable(map(_sources, _queries(index)[0])):
+    for source in chain.from_iterable(_sources(index.name, query) for query in _queries(index)[0]):
         way = replace(source, fields=None)
         if same := sources.get(way):
             source = replace(source, fields=_union(same.fields, source.fields))
@@ -232,7 +244,7 @@ def _is_correlated(inner: Query, outer: Query) -> bool:
     )
 
 
-def _sources(query: Query) -> Iterator[WatchedTable]:
+def _sources(index: str, query: Query) -> Iterator[WatchedTable]:
     """Yield the tables that ``query`` reads, its model's first."""
     query.get_initial_alias()
     # The map keeps joins that a later filter made unnecessary, without a reference.
@@ -261,10 +273,10 @@ def _sources(query: Query) -> Iterator[WatchedTable]:
         elif type(relation).get_extra_restriction is not models.ForeignObject.get_extra_restriction:
             opaque = True
     for alias in tables:
-        yield _source(query, alias, None if opaque else _stored(fields[alias]))
+        yield _source(index, query, alias, None if opaque else _stored(fields[alias]))
 
 
-def _source(query: Query, alias: str, fields: Fields) -> WatchedTable:
+def _source(index: str, query: Query, alias: str, fields: Fields) -> WatchedTable:
     model, relations, links = _way_to(query, alias)
     names: list[str] = [relation.name for relation in relations]
     pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr]
@@ -273,7 +285,7 @@ def _source(query: Query, alias: str, fields: Fields) -> WatchedTable:
     while links and links[-1].near == (links[-2].far if len(links) > 1 else pk):
         links.pop()
     via = LOOKUP_SEP.join([*names[: len(links) - 1], links[-1].near.attname]) if links else None
-    return WatchedTable(model, LOOKUP_SEP.join(names), fields, column, via, tuple(links))
+    return WatchedTable(index, model, LOOKUP_SEP.join(names), fields, column, via, tuple(links))
 
 
 def _way_to(query: Query, alias: str) -> tuple[type[models.Model], list[Any], list[Link]]:

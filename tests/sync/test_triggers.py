@@ -414,9 +414,9 @@ def test_any_name(declare: Callable[..., RankIndex], name: str) -> None:
 
 def test_the_names_of_triggers_are_short_enough() -> None:
     dialect = DIALECTS[connection.vendor](connection, [])
-    (capture,) = triggers.captures_of(PlayerRank.instance())
+    (source,) = watched_tables(PlayerRank.instance())
     for name in ("n" * 200, "日" * 200, "_", "Player"):
-        unit = dialect.unit(replace(capture, index=name))
+        unit = dialect.unit(replace(source, index=name))
         for trigger in unit.create:
             assert len(trigger.name) <= 61, trigger
             assert trigger.owner, trigger
