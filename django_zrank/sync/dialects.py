@@ -76,6 +76,9 @@ class Dialect:
     catalog_of_databases: ClassVar[str]
     """Selects what is the same for all connections to a database."""
 
+    catalog_of_problems: ClassVar[str]
+    """Selects the tables that triggers can't watch, with the reasons."""
+
     columns_named: ClassVar[re.Pattern[str]]
     """Matches the columns that a trigger's text names."""
 
@@ -139,7 +142,8 @@ class Dialect:
 
     def problems(self) -> dict[str, str]:
         """Return the reason why triggers can't watch a table, by its name, for each table that has one."""
-        raise NotImplementedError
+        found = {name.lower(): problem for name, problem in self.select(self.catalog_of_problems)}
+        return {table: found[table.lower()] for table in self.tables if table.lower() in found}
 
     def short_lock_timeout(self) -> AbstractContextManager[None]:
         """Don't wait long for table locks in this block: a session that waits for one blocks all later ones."""
@@ -236,15 +240,12 @@ class SQLite(Dialect):
         " WHERE m.type = 'table' AND m.name = %s COLLATE NOCASE"
     )
     catalog_of_databases = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+    catalog_of_problems = "SELECT name, 'is a view' FROM sqlite_master WHERE type = 'view'"
     columns_named = re.compile(r'\b(?:OLD|NEW)\."([^"]+)"')
 
     def identity(self) -> object:
         ((file,),) = self.select(self.catalog_of_databases)
         return os.path.realpath(file) if file else self.connection.alias
-
-    def problems(self) -> dict[str, str]:
-        views = {name for (name,) in self.select("SELECT lower(name) FROM sqlite_master WHERE type = 'view'")}
-        return {table: "is a view" for table in self.tables if table.lower() in views}
 
     def bodies(self, source: WatchedTable) -> dict[str, str]:
         changed = "" if source.fields is None else " OR ".join(map(self.differs, source.columns))
@@ -300,6 +301,12 @@ class MySQL(Dialect):
         " WHERE table_schema = DATABASE() AND table_name = %s"
     )
     catalog_of_databases = "SELECT @@hostname, @@port, @@datadir, DATABASE()"
+    catalog_of_problems = (
+        "SELECT t.table_name,"
+        " coalesce(concat('has the engine ', t.engine, ', which has no transactions'), 'is a view')"
+        " FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine"
+        " WHERE t.table_schema = DATABASE() AND (t.engine IS NULL OR e.transactions = 'NO')"
+    )
     columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
 
     _PROBE: Final = ""
@@ -315,19 +322,6 @@ class MySQL(Dialect):
         super().__init__(connection, tables)
         if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
             self.create = "CREATE TRIGGER"
-
-    def problems(self) -> dict[str, str]:
-        names = {table.lower(): table for table in self.tables}
-        found = self.select(
-            "SELECT lower(t.table_name), t.engine FROM information_schema.tables t"
-            " LEFT JOIN information_schema.engines e ON e.engine = t.engine"
-            " WHERE t.table_schema = DATABASE() AND (t.engine IS NULL OR e.transactions = 'NO')"
-        )
-        return {
-            names[name]: f"has the engine {engine}, which has no transactions" if engine else "is a view"
-            for name, engine in found
-            if name in names
-        }
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
