@@ -19,8 +19,8 @@ class ZRankConfig(AppConfig):
         # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
         from .rest_framework import checks as rest_checks  # noqa: F401
-        from .sync.migrate import guard, renew
         from .sync.signal_handlers import connect_all
+        from .sync.triggers import guard, renew
 
         remember()
         if apps.is_installed("drf_spectacular"):
@@ -30,5 +30,5 @@ class ZRankConfig(AppConfig):
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.
         *_, last = (config for config in apps.get_app_configs() if config.models_module is not None)
-        pre_migrate.connect(guard, sender=last, dispatch_uid="django_zrank.sync.migrate")
-        post_migrate.connect(renew, sender=last, dispatch_uid="django_zrank.sync.migrate")
+        pre_migrate.connect(guard, sender=last, dispatch_uid="django_zrank.sync.triggers")
+        post_migrate.connect(renew, sender=last, dispatch_uid="django_zrank.sync.triggers")

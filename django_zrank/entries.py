@@ -1,36 +1,27 @@
-"""Results: members of a ranking."""
+"""Results: members of a ranking, and of an erasure."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, overload
 
 from asgiref.sync import sync_to_async
 from django.db import models
 
 from .codec.entry import Entry
+from .codec.units import Band
+from .declaration import Declaration, Member
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    from .index import Band, RankIndex
-
-    Member = TypeVar("Member", bound=models.Model, default=Any)
-else:
-    from typing import TypeVar
-
-    Member = TypeVar("Member", bound=models.Model)
-    """The model of an index: ``RankIndex[Player]``. Python 3.13 has a default, for declarations that leave it out."""
-
-__all__ = ["Bin", "Entries", "Entry", "Member", "Recommendations", "Standing"]
+__all__ = ["Bin", "Entries", "Entry", "Erased", "Recommendations", "Standing"]
 
 
 @dataclass(eq=False, repr=False)
 class Entries(Sequence[Entry], Generic[Member]):
     """Members of a ranking, best first."""
 
-    _index: RankIndex[Member]
+    _index: Declaration[Member]
     _entries: list[Entry]
 
     def __repr__(self) -> str:
@@ -115,3 +106,23 @@ class Bin(NamedTuple):
     low: Any
     high: Any
     members: int
+
+
+@dataclass
+class Erased:
+    """The result of an erasure."""
+
+    index: str
+
+    member: str
+    """The primary key, as Redis stores it."""
+
+    removed: dict[str, int] = field(default_factory=dict)
+    """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
+    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
+    ``intersection`` for intersections, which are removed as a whole; ``marks`` that were processed."""
+
+    remains: dict[str, datetime | None] = field(default_factory=dict)
+    """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
+    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
+    drain for ``marks``."""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .codec.filters import quote_group
+from .declaration import Declaration
 from .exceptions import IndexUnavailable
 from .members import batched
 from .queries.query import Query, one
@@ -17,9 +18,6 @@ from .queries.request import Call
 from .redis import reader_of, scripts
 from .redis.keys import Keys
 from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
-
-if TYPE_CHECKING:
-    from .index import RankIndex
 
 __all__ = ["Group"]
 
@@ -40,7 +38,7 @@ class Group:
     :exc:`~django_zrank.IndexUnavailable` if Redis can't be reached.
     """
 
-    def __init__(self, index: RankIndex, name: str) -> None:
+    def __init__(self, index: Declaration, name: str) -> None:
         self.index, self.name, self._key = index, name, quote_group(name)
 
     def __repr__(self) -> str:

@@ -1,37 +1,17 @@
-"""The declaration of an index: what is ranked. No I/O happens here."""
+"""The index that a project declares, with the rankings, groups and scores that its code calls."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
-from uuid import uuid4
+from typing import Any, ClassVar, Self
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
-from django.db import Error, models, router
-from django.db.models.expressions import OrderBy
 
-from .codec.columns import Awake, Column
-from .codec.entry import Entry, decoder
-from .codec.facets import Facets
-from .codec.fields import find_model, is_unique
-from .codec.fingerprint import fingerprint
-from .codec.layout import Layout, MemberCodec
-from .codec.order import Order
-from .codec.shards import Sharded
-from .codec.units import Band, Distance
-from .entries import Member
-from .exceptions import NotRanked
+from .codec.units import Band
+from .declaration import Declaration, Member
+from .entries import Erased
 from .groups import Group
 from .ranking import Ranking
 from .scores import Scores
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-
-    from .sync.erase import Erased
 
 __all__ = ["Band", "RankIndex"]
 
@@ -55,56 +35,12 @@ class _ScoresAccessor:
 _instances: dict[type[RankIndex], Any] = {}
 
 
-class RankIndex(Sharded, MemberCodec, Generic[Member]):
+class RankIndex(Declaration[Member]):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 
     Every attribute has a ``get_…`` method to override where a constant is not enough. One instance serves the process.
     ``RankIndex[Player]`` tells type checkers what ``objects()`` returns.
     """
-
-    # What is ranked
-
-    model: type[Member]
-    """The model whose rows are ranked: the class, or its name, ``"players.Player"``, or ``"Player"`` in its own app."""
-
-    order: Sequence[str | models.F | OrderBy] = ()
-    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first criterion is the
-    score; rows whose score is null are not ranked. In the other criteria, nulls come last, unless you declare
-    ``F("achieved_at").asc(nulls_first=True)``. Members that are equal in all criteria are ordered by their primary keys
-    as text, byte by byte ("10" before "9"), or in reverse if the first criterion is descending."""
-
-    ranking_method: str = "ordinal"
-    """The ranks of members that are equal in every criterion: ``"ordinal"`` (1234, by primary key), ``"competition"``
-    (1224) or ``"dense"`` (1223)."""
-
-    facets: Sequence[str | Sequence[str]] = ()
-    """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
-    They are lookup paths, also across to-many relations. A tuple is one facet of several columns together."""
-
-    name: str = ""
-    """The name of the index in Redis, in URLs and in commands. Default: the model's name in lower case."""
-
-    using: str | None = None
-    """The database that is mirrored. Default: the database to which routers send writes of the model."""
-
-    write_behind: str = ""
-    """The rule by which scores that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
-    adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
-    database."""
-
-    idle: tuple[str, timedelta] | None = None
-    """The lookup path of a ``DateTimeField`` that tells when a row was last seen, and how long the row stays ranked
-    after that: ``("last_seen", timedelta(days=30))``. Rows with null are not ranked. Default: all rows are ranked."""
-
-    # Recommendations
-
-    band: Band | None = None
-    """The default band of ``recommend()``: how far a score may lie from the member's. One distance, such as ``10``, or
-    ``(below, above)``, such as ``(50, 100)``."""
-
-    owner: str | None = None
-    """The lookup path from the model to the user, for "me" in the REST API: ``"user"``, ``"team__captain"``.
-    Not needed if the model is the user model."""
 
     ranking: ClassVar[_RankingAccessor] = _RankingAccessor()
     """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
@@ -113,19 +49,11 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     """Changes of scores that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
     ``idle``."""
 
-    def __init__(self) -> None:
-        # None if the declaration is wrong: manage.py check reports that, and could not if this raised.
-        self.model = find_model(self.get_model(), type(self).__module__)  # type: ignore[assignment]
-        self.name = self.get_name()
-
     @classmethod
     def instance(cls) -> Self:
         """Return the instance that serves this process."""
         instance: Self | None = _instances.get(cls)
         return _instances.setdefault(cls, cls()) if instance is None else instance
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}>"
 
     @classmethod
     def group(cls, name: str) -> Group:
@@ -145,187 +73,3 @@ class RankIndex(Sharded, MemberCodec, Generic[Member]):
     async def aerase(cls, member: Any) -> Erased:
         """The asynchronous version of :meth:`erase`."""
         return await sync_to_async(cls.erase)(member)
-
-    # Hooks
-
-    def get_model(self) -> type[Member]:
-        return getattr(type(self), "model", None)  # type: ignore[return-value]
-
-    def get_order(self) -> Sequence[str | models.F | OrderBy]:
-        return self.order
-
-    def get_ranking_method(self) -> str:
-        return self.ranking_method
-
-    def get_facets(self) -> Sequence[str | Sequence[str]]:
-        return self.facets
-
-    def get_write_behind(self) -> str:
-        return self.write_behind
-
-    def get_idle(self) -> tuple[str, timedelta] | None:
-        return self.idle
-
-    def get_name(self) -> str:
-        return type(self).name or (str(self.model._meta.model_name) if self.model else "")
-
-    def get_using(self) -> str:
-        return self.using or router.db_for_write(self.model)
-
-    def get_band(self) -> Band | None:
-        return self.band
-
-    def get_owner(self) -> str | None:
-        return self.owner
-
-    def get_queryset(self) -> models.QuerySet[Member]:
-        """Return the rows that are ranked. A row that leaves this queryset leaves the index.
-
-        The queryset must be independent of the request, the user and the time. Pushes call this at most once a second.
-        """
-        return self.model._default_manager.using(self.using)
-
-    def get_excluded(self, member: Member, /) -> Iterable[Any]:
-        """Return the members that ``recommend()`` never draws for ``member`` (an instance), as instances, primary keys
-        or a queryset of either."""
-        return ()
-
-    def get_excluded_many(self, members: Sequence[Member], /) -> Mapping[Any, Iterable[Any]]:
-        """Return a mapping of the primary key of each of ``members`` (instances) to the members never drawn for it.
-        Override it instead of ``get_excluded()`` if one query can find these for all members of a
-        ``recommend_many()``."""
-        return {member.pk: self.get_excluded(member) for member in members}
-
-    async def aget_excluded(self, member: Member, /) -> Iterable[Any] | AsyncIterable[Any]:
-        """The asynchronous version of ``get_excluded()``, awaited by ``arecommend()``. If it isn't overridden,
-        ``get_excluded()`` is called in a thread. Override both: blocking code calls ``get_excluded()``."""
-        return ()
-
-    async def aget_excluded_many(
-        self, members: Sequence[Member], /
-    ) -> Mapping[Any, Iterable[Any] | AsyncIterable[Any]]:
-        """The asynchronous version of ``get_excluded_many()``, awaited by ``arecommend_many()``."""
-        return {member.pk: await self.aget_excluded(member) for member in members}
-
-    def get_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
-        """Return the ranked row of ``user``, the first by primary key if there are several. Raises ``NotRanked``."""
-        owner = self.get_owner()
-        if owner is None and not isinstance(user, self.model):
-            raise NotRanked(f"the index {self.name!r} has no owner")
-        rows = self._ranked(self.get_queryset(), (owner or "pk", user.pk))
-        if self.has_several:  # ORDER BY and LIMIT take a quarter of this query's time
-            rows = rows.order_by("pk")[:1]
-        member = next(iter(rows), None) if user.pk is not None else None
-        if member is None:
-            raise NotRanked(f"{user} owns no ranked {self.model._meta.verbose_name}")
-        return member  # type: ignore[no-any-return]
-
-    def owned_by(self, user: AbstractBaseUser | AnonymousUser) -> models.QuerySet[Any]:
-        """Return the ranked rows of ``user``."""
-        return self._ranked(self.get_queryset(), (self.get_owner() or "pk", user.pk))
-
-    @cached_property
-    def has_several(self) -> bool:
-        """True if a user may own several rows, such as one for each week."""
-        return not is_unique(self.model, self.get_owner() or "pk")
-
-    async def aget_member(self, user: AbstractBaseUser | AnonymousUser) -> Member:
-        """The asynchronous version of :meth:`get_member`."""
-        return await sync_to_async(self.get_member)(user)
-
-    @cached_property
-    def has_excluded(self) -> bool:
-        """True if one of the four hooks is overridden. They take instances, which may cost a query."""
-        return self.has_async_excluded or self.has_blocking_excluded
-
-    @cached_property
-    def has_blocking_excluded(self) -> bool:
-        """True if ``get_excluded()`` or ``get_excluded_many()`` is overridden."""
-        return self._overrides("get_excluded", "get_excluded_many")
-
-    @cached_property
-    def has_async_excluded(self) -> bool:
-        """True if ``aget_excluded()`` or ``aget_excluded_many()`` is overridden."""
-        return self._overrides("aget_excluded", "aget_excluded_many")
-
-    def _overrides(self, *hooks: str) -> bool:
-        return any(getattr(type(self), hook) is not getattr(RankIndex, hook) for hook in hooks)
-
-    # Members, as Redis holds them
-
-    @cached_property
-    def ordering(self) -> Order:
-        """The parsed order."""
-        return Order.parse(self.model, self.get_order())
-
-    @cached_property
-    def faceting(self) -> Facets:
-        """The parsed facets."""
-        return Facets.parse(self.model, self.get_facets())
-
-    @cached_property
-    def column(self) -> Column | None:
-        """The column that scores are written to; None if they begin in the database. Raises ``FieldError``."""
-        return Column.parse(self.model, self.ordering, self.get_write_behind())
-
-    @cached_property
-    def rule(self) -> str:
-        """The rule of ``write_behind``, as scripts name it; '' if scores begin in the database."""
-        return self.column.rule if self.column else ""
-
-    @cached_property
-    def awake(self) -> Awake | None:
-        """The condition of ``idle`` on rows; None if rows stay ranked, whenever they were seen."""
-        return Awake.parse(self.model, self.get_idle())
-
-    @property
-    def seen_field(self) -> models.Field[Any, Any] | None:
-        """The column that ``touch()`` writes; None if none is declared, or if it is a column of another row."""
-        return self.awake and self.awake.field
-
-    @cached_property
-    def layout(self) -> Layout:
-        """The layout of stored members."""
-        order = self.ordering
-        memberships = bool(order.width or order.is_wide or self.faceting)
-        return Layout(order.width, memberships, self.get_ranking_method() == "dense")
-
-    @cached_property
-    def declaration(self) -> str:
-        """Eight digits that identify what is ranked, and how. Raises as :func:`.fingerprint`."""
-        return fingerprint(self)
-
-    def new_generation(self) -> str:
-        """Return a new name for a build of this declaration."""
-        return f"{self.declaration}-{uuid4().hex[:23]}"
-
-    def declares(self, generation: str) -> bool:
-        """Return True if a generation was built from this declaration, if there is none (``""``), or if the database is
-        needed to tell and can't be reached."""
-        declaration, dash, _ = generation.partition("-")
-        try:
-            return not dash or declaration == self.declaration
-        except (Error, SynchronousOnlyOperation):
-            return True
-
-    def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
-        """Return the rows that are ranked, from the database that is mirrored: those that have a score and, with
-        ``idle``, were seen lately. ``conditions`` filter them further, by columns of their own table."""
-        return self._ranked(self.get_queryset().using(self.get_using()), *conditions)
-
-    def _ranked(self, rows: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
-        first = self.ordering.first
-        is_scored = {f"{first.path}__isnull": False} if first.nullable else {}
-        return rows.filter(*conditions, *([self.awake.condition()] if self.awake else []), **is_scored)
-
-    @cached_property
-    def to_entries(self) -> Callable[..., list[Entry]]:
-        """A function from stored members, with their scores and ranks, to entries (of a class, if one is given)."""
-        return decoder(self.ordering, self.layout, self.from_bytes)
-
-    def parse_band(self, text: str) -> Distance:
-        """Parse one distance of a band, into the score's own type. Raises ``ValueError``."""
-        kind = self.ordering.first.kind
-        distance = kind.parse_distance(text)
-        kind.distance(distance)
-        return distance

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django.db import models
 
 from .codec.fields import follow
-
-if TYPE_CHECKING:
-    from .index import RankIndex
+from .declaration import Declaration
 
 __all__ = ["batched", "halves", "members_of", "named", "sort_key_of", "values_of"]
 
@@ -59,7 +57,7 @@ def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[I
     return chosen
 
 
-def sort_key_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
+def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
     """The sort key that a member has in Redis, its score and its stored form, if its row is up to date.
 
     None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
@@ -74,7 +72,7 @@ def sort_key_of(index: RankIndex, member: Any) -> tuple[float, bytes] | None:
     return float(score), tie + index.to_text(member).encode()
 
 
-def values_of(index: RankIndex, row: models.Model) -> list[Any]:
+def values_of(index: Declaration, row: models.Model) -> list[Any]:
     """The values of all criteria of a row. Raises ``KeyError`` for one that isn't loaded."""
     return [_loaded(row, *follow(index.model, path)) for path in index.ordering.paths]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error
 
+from .declaration import Declaration
 from .models import Batch, Generation
 from .recent import Recent
 
 if TYPE_CHECKING:
-    from .index import RankIndex
     from .store import Health
 
 __all__ = [
@@ -45,13 +45,13 @@ _beside: Recent[Generation] = Recent()
 """Rows that were read together with that of another shard: each is used once, within ``_MOMENT``."""
 
 
-def noted(index: RankIndex) -> Generation:
+def noted(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
 
 
-def prefetch(indexes: Collection[RankIndex]) -> None:
+def prefetch(indexes: Collection[Declaration]) -> None:
     """Read the rows of indexes of one database in one query, for :func:`is_noted`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
     if len(due) > 1:
@@ -60,7 +60,7 @@ def prefetch(indexes: Collection[RankIndex]) -> None:
             _read.keep((name, using), row)
 
 
-def _noted_together(index: RankIndex) -> Generation:
+def _noted_together(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``. The rows of all shards are read in one query, as the
     others are needed next."""
     whole, using = index.whole, index.get_using()
@@ -82,7 +82,7 @@ def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
     return {name: found.get(name) or Generation(index=name) for name in names}
 
 
-def is_noted(index: RankIndex, generation: str, building: str, term: str) -> bool:
+def is_noted(index: Declaration, generation: str, building: str, term: str) -> bool:
     """Return True if the database knows this build, or this one that is being built, under this term.
 
     A row that was read within the last second is enough if it agrees.
@@ -106,7 +106,7 @@ def is_accepted(health: Health, row: Generation) -> bool:
     return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
 
 
-def newest_batch(index: RankIndex) -> tuple[int, int]:
+def newest_batch(index: Declaration) -> tuple[int, int]:
     """Return the term and the version of the newest batch, (0, 0) for none. Call it before asking the server, as drains
     continue meanwhile."""
     batches = Batch.objects.using(index.get_using()).filter(index=index.name)
@@ -119,12 +119,12 @@ def has_all(health: Health, newest: tuple[int, int]) -> bool:
     return newest[0] != health.position[0] or newest <= health.position
 
 
-def forget(index: RankIndex) -> None:
+def forget(index: Declaration) -> None:
     """Read the row again when it is next asked for."""
     _read.forget((index.name, index.get_using()))
 
 
-def may_be_believed(index: RankIndex, health: Health) -> bool:
+def may_be_believed(index: Declaration, health: Health) -> bool:
     """Return True if what a server says of itself and what the database notes agree.
 
     If the database can't be queried, the server is believed: reads don't depend on the database.
@@ -140,7 +140,7 @@ def may_be_believed(index: RankIndex, health: Health) -> bool:
     return _knows(row, health)
 
 
-def may_be_written(index: RankIndex, health: Health) -> bool:
+def may_be_written(index: Declaration, health: Health) -> bool:
     """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows.
 
     If the database can't be queried, the server is believed.
@@ -160,7 +160,7 @@ def _knows(row: Generation | None, health: Health) -> bool:
     )
 
 
-def _began_a_history(index: RankIndex, health: Health) -> bool:
+def _began_a_history(index: Declaration, health: Health) -> bool:
     """Return True if the server began another history only because its first replica was attached, and lost nothing.
 
     Its process is the same, and its history has no predecessor. Writes are refused until the history is accepted, so if

@@ -16,8 +16,10 @@ from django.db import models
 
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
+from .codec.units import Band
 from .conf import get_settings
-from .entries import Bin, Entries, Member, Recommendations, Standing
+from .declaration import Declaration, Member
+from .entries import Bin, Entries, Recommendations, Standing
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
@@ -33,7 +35,6 @@ from .sql import answer_by_sql
 from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
 
 if TYPE_CHECKING:
-    from .index import Band, RankIndex
     from .redis.reader import Reader
     from .store import Store
 
@@ -65,7 +66,7 @@ class Ranking(Generic[Member]):
     thousands of members are read or no facet covers the filters.
     """
 
-    def __init__(self, index: RankIndex[Member]) -> None:
+    def __init__(self, index: Declaration[Member]) -> None:
         self.index = index
         self.conditions: tuple[Condition, ...] = ()
         """The filters that the members pass; empty for all."""

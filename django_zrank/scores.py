@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 from django.db import Error
 
 from .codec.units import EXACT, EXACT_LOW
 from .conf import get_settings
+from .declaration import Declaration
 from .exceptions import IndexUnavailable, NotRanked
 from .queries.query import Query
 from .queries.request import Blocking
@@ -21,9 +22,6 @@ from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
 from .signals import unranked
 from .verbs import named_members, twin, verb
-
-if TYPE_CHECKING:
-    from .index import RankIndex
 
 __all__ = ["Scores"]
 
@@ -45,7 +43,7 @@ class Scores:
     if a member is idle and its row is locked; then nothing was changed.
     """
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         self.index = index
 
     def __repr__(self) -> str:
@@ -223,7 +221,7 @@ class Scores:
 
 
 @cache
-def _limit(index: RankIndex) -> int:
+def _limit(index: Declaration) -> int:
     """The most members that one call changes."""
     facets = sum(_VALUES if facet.many else 1 for facet in index.faceting.all)
     # Each ranking of a facet is written by a command of its own, for few members: twice what one of many takes.
@@ -231,6 +229,6 @@ def _limit(index: RankIndex) -> int:
 
 
 @cache
-def _limits(index: RankIndex) -> tuple[int, int]:
+def _limits(index: Declaration) -> tuple[int, int]:
     """The lowest and the highest score, in units, that a change may lead to."""
     return index.column.limits(index.get_using())  # type: ignore[union-attr]

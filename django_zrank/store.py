@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from redis import Redis
 
@@ -17,6 +17,7 @@ from .codec.layout import PLAIN, Layout
 from .codec.shards import whole_of
 from .codec.units import Number
 from .conf import get_settings
+from .declaration import Declaration
 from .members import batched
 from .queries.counts import Size
 from .queries.query import Query, drive, one
@@ -27,9 +28,6 @@ from .redis.executor import Executor
 from .redis.keys import Keys
 from .redis.replicas import wrote
 from .redis.scripts import Script
-
-if TYPE_CHECKING:
-    from .index import RankIndex
 
 __all__ = [
     "LOAD_LIMIT",
@@ -256,7 +254,7 @@ class Store(Executor):
         """The last flush that the rows to be written contain; None if no row was found."""
 
     @classmethod
-    def of(cls, part: RankIndex) -> Self:
+    def of(cls, part: Declaration) -> Self:
         """Return the store of a part of an index."""
         return cls(part.name, part.layout, part.rule)
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.db import models
 
+from .declaration import Declaration
 from .members import members_of, named
 from .queries.query import Query, drive
 from .queries.request import Blocking
 from .redis import reader_of
-
-if TYPE_CHECKING:
-    from .index import RankIndex
 
 __all__ = ["Batches", "batch_twin", "in_batches", "listed", "named_members", "twin", "verb"]
 
@@ -25,7 +23,7 @@ Answer = TypeVar("Answer")
 
 class _Asker(Protocol):
     @property
-    def index(self) -> RankIndex[Any]: ...
+    def index(self) -> Declaration[Any]: ...
 
 
 Owner = TypeVar("Owner", bound=_Asker)

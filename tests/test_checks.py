@@ -24,8 +24,6 @@ from django.urls import include, path
 from django.utils import timezone
 
 from django_zrank import RankIndex, checks
-from django_zrank.checks import declarations as declaration_checks
-from django_zrank.checks import hooks
 from django_zrank.registry import registry
 from django_zrank.rest_framework import checks as rest_checks
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
@@ -822,7 +820,7 @@ JUNK = [
 
 
 @pytest.mark.parametrize("hook", [False, True], ids=["attribute", "hook"])
-@pytest.mark.parametrize("name", sorted(hooks.SETTINGS))
+@pytest.mark.parametrize("name", sorted(checks.SETTINGS))
 def test_whatever_is_declared_is_answered_by_messages(
     name: str, hook: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -867,7 +865,7 @@ def test_a_database_that_is_read_before_it_commits(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.django_db(databases=["default", "other"])  # MariaDB's name is asked of the server
 def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declaration_checks, "DIALECTS", {})
+    monkeypatch.setattr(checks, "DIALECTS", {})
     settings.ROOT_URLCONF = ()
     assert {message.id for message in run_checks(tags=["zrank"])} == {"zrank.E023"}
     settings.ZRANK = {"CAPTURE": "signals"}
@@ -908,7 +906,7 @@ def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
 
 
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, declaration_checks, hooks, rest_checks]
+    modules: list[Any] = [checks, rest_checks]
     text = "".join(Path(module.__file__).read_text() for module in modules)
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     elsewhere = {"zrank.E023", "zrank.E042", "zrank.E043", "zrank.W020", "zrank.W021", "zrank.W050"}

@@ -11,8 +11,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+from ..declaration import Declaration
+
 if TYPE_CHECKING:
-    from ..index import RankIndex
     from .facets import Facet
 
 __all__ = [
@@ -93,7 +94,7 @@ class Scope:
         return "".join(map(str, self.clauses))
 
 
-def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
+def parse_conditions(index: Declaration, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
     """Parse the arguments of ``filter()`` or ``exclude()``. Raises ``ValueError``."""
     values: dict[str, tuple[Any, ...]] = {}
     for name, value in given.items():
@@ -113,11 +114,11 @@ def parse_conditions(index: RankIndex, given: Mapping[str, Any], *, negated: boo
     return [Condition({path: some}, False) for path, some in values.items()]
 
 
-def _known(index: RankIndex) -> tuple[str, ...]:
+def _known(index: Declaration) -> tuple[str, ...]:
     return (*index.faceting.paths, GROUP)
 
 
-def _parse(index: RankIndex, path: str, value: Any) -> Any:
+def _parse(index: Declaration, path: str, value: Any) -> Any:
     if path == GROUP:
         quote_group(value)
         return value
@@ -138,7 +139,7 @@ def quote_group(name: Any) -> str:
     return quoted
 
 
-def plan(index: RankIndex, conditions: Sequence[Condition]) -> Scope:
+def plan(index: Declaration, conditions: Sequence[Condition]) -> Scope:
     """The sets behind ``conditions``, as few as the declared facets allow. Raises ``ValueError``."""
     clauses: list[Clause] = []
     positive = [dict(condition.values) for condition in conditions if not condition.negated]
@@ -166,7 +167,7 @@ def plan(index: RankIndex, conditions: Sequence[Condition]) -> Scope:
 
 
 def _widest(
-    index: RankIndex, values: Mapping[str, tuple[Any, ...]], negated: bool = False
+    index: Declaration, values: Mapping[str, tuple[Any, ...]], negated: bool = False
 ) -> tuple[tuple[str, ...], Clause]:
     """The facet that covers most of the paths, and its clause."""
     if GROUP in values and (not negated or len(values) == 1):
@@ -181,7 +182,7 @@ def _widest(
     return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))
 
 
-def covering(facet: Facet, index: RankIndex, conditions: Iterable[Condition]) -> str:
+def covering(facet: Facet, index: Declaration, conditions: Iterable[Condition]) -> str:
     """Return the prefix of the names of the rankings that hold, for each value of ``facet``, the members that meet the
     conditions: those of a composite facet that begins with the paths filtered by. Empty where there is none."""
     given = _given(conditions)

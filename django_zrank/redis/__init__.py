@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ..declaration import Declaration
+
 if TYPE_CHECKING:
-    from ..index import RankIndex
     from .reader import Reader
 
 __all__ = ["reader_of"]
 
 
 @cache
-def reader_of(index: RankIndex) -> Reader:
+def reader_of(index: Declaration) -> Reader:
     """Return the reader that answers questions about an index from Redis."""
     from .reader import Reader, ShardedReader
 

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..notes import may_be_believed, may_be_written
 from ..queries.positions import BareScore
@@ -26,7 +27,6 @@ from .keys import Keys
 from .replicas import Elsewhere, Replicas
 
 if TYPE_CHECKING:
-    from ..index import RankIndex
     from .loops import Loop
 
 __all__ = ["Reader", "ShardedReader"]
@@ -57,7 +57,7 @@ class Trust:
 class Reader(Executor):
     """Answers questions about one index."""
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)
@@ -183,7 +183,7 @@ class ShardedReader(Reader):
     Shards may be of different generations, as they are swapped one by one, but never of different declarations.
     """
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         super().__init__(index)
         self.parts = [reader_of(part) for part in index.parts]
         self.replicas = Replicas([part.replicas for part in self.parts])

@@ -15,7 +15,7 @@ from django.core.checks import CheckMessage, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.urls import get_resolver
 
-from ..checks.hooks import warning
+from ..checks import warning
 from ..index import RankIndex
 from ..registry import registry
 

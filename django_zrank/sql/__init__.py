@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import OperationalError, models
 from django.db.models import Count, F
@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
@@ -26,9 +27,6 @@ from ..recent import Recent
 from .deadline import reading
 from .rows import Row, Rows
 from .sampling import sample
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["answer_by_sql"]
 
@@ -45,7 +43,7 @@ _logged = Recent[bool]()
 
 
 def answer_by_sql(
-    index: RankIndex, conditions: Iterable[Condition], question: Question[Answer], view: View
+    index: Declaration, conditions: Iterable[Condition], question: Question[Answer], view: View
 ) -> Answer:
     """Return the answer to a question about the ranked rows that meet the conditions.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import connections, models
 from django.db.models import F, Func, Q, Value, Window
@@ -15,12 +15,10 @@ from ..codec.fields import follow, value_field
 from ..codec.filters import Condition
 from ..codec.order import Criterion
 from ..codec.units import Fixed, Number, is_queryable
+from ..declaration import Declaration
 from ..members import batched
 from ..queries.pages import Bound
 from ..queries.view import View
-
-if TYPE_CHECKING:
-    from ..index import RankIndex
 
 __all__ = ["CHUNK", "Row", "Rows"]
 
@@ -54,7 +52,7 @@ class Rows:
     They are read from the primary database, which Redis mirrors: a replica may lag behind, and lack a new member.
     """
 
-    def __init__(self, index: RankIndex, conditions: Iterable[Condition] = ()) -> None:
+    def __init__(self, index: Declaration, conditions: Iterable[Condition] = ()) -> None:
         self.index = index
         self.conditions = tuple(conditions)
         self.connection = connections[index.get_using()]

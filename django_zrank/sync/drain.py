@@ -21,6 +21,7 @@ from ..store import Health, Store
 from .marks import (
     Processed,
     Seen,
+    Written,
     discard,
     forget_batches,
     leave,
@@ -30,7 +31,7 @@ from .marks import (
     require_declared,
     unmark,
 )
-from .push import Written, write
+from .push import write
 from .reach import Reach
 from .rebuild import rebuild
 from .rows import parse_key

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from ..conf import get_settings
+from ..entries import Erased
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
@@ -25,29 +25,9 @@ from .reach import Reach
 from .transactions import refuse_transaction
 from .watched_tables import every_row
 
-__all__ = ["Erased", "erase"]
+__all__ = ["erase"]
 
 _KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
-
-
-@dataclass
-class Erased:
-    """The result of an erasure."""
-
-    index: str
-
-    member: str
-    """The primary key, as Redis stores it."""
-
-    removed: dict[str, int] = field(default_factory=dict)
-    """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
-    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
-    ``intersection`` for intersections, which are removed as a whole; ``marks`` that were processed."""
-
-    remains: dict[str, datetime | None] = field(default_factory=dict)
-    """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
-    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
-    drain for ``marks``."""
 
 
 def erase(index: RankIndex, member: Any) -> Erased:

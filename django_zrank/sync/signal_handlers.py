@@ -1,27 +1,41 @@
-"""Receivers of model signals: saves, deletes and changed relations are turned into pushes."""
+"""Model signals: the members that a transaction touches are pushed once, after its commit."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
 from typing import Any, Final
 
 from django.apps import apps
-from django.db import models
-from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
+from django.db import connections, models, transaction
+from django.db.models.signals import m2m_changed, post_save, pre_delete
 
 from ..conf import get_settings
 from ..index import RankIndex
+from ..models import Mark
+from ..redis.isolation import may_use_redis
 from ..registry import registry
-from .touched import Route, Touched
+from .drain import drain_soon
+from .flush import flush_soon
+from .push import try_push
+from .transactions import belongs_to
 from .watched_tables import WatchedTable, every_row, watched_tables
 
-__all__ = ["connect", "connect_all", "disable_sync", "disconnect"]
-
 logger = logging.getLogger("django_zrank.sync")
+
+LIMIT: Final = 1000
+"""The most members of an index that a transaction pushes, because its caller waits. All others wait for a drain."""
+
+_BUDGET: Final = 1.0
+"""Seconds after which no further push or drain is begun for a caller, whatever the number of indexes."""
+
+_RECEIVERS: Final = "django_zrank.sync.signal_handlers"
 
 _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
 
@@ -36,9 +50,20 @@ def disable_sync() -> Iterator[None]:
         _disabled.reset(token)
 
 
-_routes: dict[type[models.Model], list[Route]] = defaultdict(list)
+@dataclass(frozen=True)
+class Route:
+    """The effect of a save or delete of one model on one index."""
 
-_RECEIVERS: Final = "django_zrank.sync.signal_handlers"
+    index: RankIndex
+
+    source: WatchedTable
+    """The table of the row."""
+
+    key: models.Field[Any, Any] | None = None
+    """The foreign key of ``source`` whose target is deleted, if that changes rows without a signal."""
+
+
+_routes: dict[type[models.Model], list[Route]] = defaultdict(list)
 
 
 def connect(index: RankIndex) -> None:
@@ -53,7 +78,6 @@ def connect(index: RankIndex) -> None:
             _routes[sender].extend(routes)
             post_save.connect(_saved, sender=sender, dispatch_uid=_RECEIVERS)
             pre_delete.connect(_deleting, sender=sender, dispatch_uid=_RECEIVERS)
-            post_delete.connect(_deleted, sender=sender, dispatch_uid=_RECEIVERS)
             m2m_changed.connect(_related, sender=sender, dispatch_uid=_RECEIVERS)
 
 
@@ -74,16 +98,12 @@ def disconnect(index: RankIndex) -> None:
 def _routes_from(
     sender: type[models.Model], index: RankIndex, sources: list[WatchedTable]
 ) -> Iterator[Route]:
-    written = [source for source in sources if issubclass(sender, source.model)]
-    if issubclass(sender, sources[0].model):  # a member, with its parents' rows
-        yield Route(index, None, tuple(source for source in written if not source.path or source.inherited))
-        written = [source for source in written if source.path and not source.inherited]
-    for source in written:
-        yield Route(index, source, (source,))
     for source in sources:
+        if issubclass(sender, source.model):
+            yield Route(index, source)
         for key in source.model._meta.fields if source.fields is None else source.fields:
             if _changes_silently(source.model, key) and issubclass(sender, key.related_model):  # type: ignore[arg-type]
-                yield Route(index, source, (), key)
+                yield Route(index, source, key)
 
 
 def _changes_silently(model: type[models.Model], key: models.Field[Any, Any]) -> bool:
@@ -92,6 +112,12 @@ def _changes_silently(model: type[models.Model], key: models.Field[Any, Any]) ->
         return False
     kept = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
     return bool(model._meta.auto_created) or key.remote_field.on_delete not in kept
+
+
+def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
+    if _disabled.get() or not get_settings().auto_sync:
+        return []
+    return [route for route in _routes[sender] if route.index.get_using() == using]
 
 
 def _saved(
@@ -103,33 +129,22 @@ def _saved(
 ) -> None:
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if route.touched_by(update_fields):
-            touched.add(route, instance)
+        if route.key is None and route.source.touched_by(update_fields):
+            touched.add(route, [route.source.value_of(instance, using)])
     touched.push_on_commit()
 
 
 def _deleting(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
-    """Collect the members that are related to a row before it is deleted."""
+    """Collect the members that a row leads to before it is deleted. Django deletes in a transaction."""
     touched = Touched(using)
     for route in _routes_for(sender, using):
-        if route.related is None:
-            continue
+        source = route.source
         if route.key is not None:
-            rows = every_row(route.related.model, using).filter(**{route.key.name: instance})
-            owners = rows.order_by().values_list(route.related.column.attname, flat=True)
-            touched.add_related(route.index, route.related, owners[: touched.limit])
-        elif route.related.via is None:
-            touched.add(route, instance)
+            touched.add_column(route, every_row(source.model, using).filter(**{route.key.name: instance}))
+        elif source.via is None:
+            touched.add(route, [source.value_of(instance, using)])
         else:
-            touched.add_members(route.index, route.related.members_of(instance, using, touched.limit))
-    touched.push_on_commit()
-
-
-def _deleted(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
-    touched = Touched(using)
-    for route in _routes_for(sender, using):
-        if route.related is None:
-            touched.add(route, instance)
+            touched.add_members(route.index, source.members_of(instance, using, touched.limit))
     touched.push_on_commit()
 
 
@@ -144,9 +159,7 @@ def _related(
     **kwargs: Any,
 ) -> None:
     """Collect members when rows of a through table are added, or about to be removed."""
-    routes = [
-        route for route in _routes_for(sender, using) if route.related is not None and route.key is None
-    ]
+    routes = [route for route in _routes_for(sender, using) if route.key is None]
     if action not in ("post_add", "pre_remove", "pre_clear") or pk_set == set() or not routes:
         return
     holder = model if reverse else type(instance)
@@ -157,12 +170,9 @@ def _related(
     between = _between(near, instance, far, pk_set)
     if field.remote_field.symmetrical:
         between |= _between(far, instance, near, pk_set)
-    rows = every_row(sender, using).filter(between).order_by()
     touched = Touched(using)
     for route in routes:
-        source: Any = route.related
-        owners = rows.values_list(source.column.attname, flat=True)
-        touched.add_related(route.index, source, owners[: touched.limit])
+        touched.add_column(route, every_row(sender, using).filter(between))
     touched.push_on_commit()
 
 
@@ -171,7 +181,107 @@ def _between(near: str, instance: models.Model, far: str, others: set[Any] | Non
     return models.Q((near, instance)) & (models.Q() if others is None else models.Q((f"{far}__in", others)))
 
 
-def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
-    if _disabled.get() or not get_settings().auto_sync:
-        return []
-    return [route for route in _routes[sender] if route.index.get_using() == using]
+class Touched:
+    """The members that one transaction touched, at most ``LIMIT``, pushed once after its commit."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.texts: dict[tuple[RankIndex, WatchedTable | None], set[str]] = defaultdict(set)
+        """Members; and of related rows, the values that lead to members, by their tables."""
+
+        self.limit = None if get_settings().capture == "signals" else LIMIT
+        """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
+
+    def add(self, route: Route, values: Iterable[Any]) -> None:
+        """Add rows that changed, by their values of ``source.column``."""
+        if route.source.via is None:
+            self.add_members(route.index, values)
+        else:
+            self._keep((route.index, route.source), values, route.source.text_of)
+
+    def add_column(self, route: Route, rows: models.QuerySet[Any]) -> None:
+        self.add(route, rows.order_by().values_list(route.source.column.attname, flat=True)[: self.limit])
+
+    def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
+        self._keep((index, None), pks, index.to_text)
+
+    def _keep(
+        self, key: tuple[RankIndex, WatchedTable | None], values: Iterable[Any], to_text: Callable[[Any], str]
+    ) -> None:
+        """Keep the texts of ``values``, reading no more than fit."""
+        kept = self.texts[key]
+        if self.limit is not None:
+            values = islice(values, max(self.limit - len(kept), 0))
+        for value in values:
+            # Skip nulls, and values that can't be a member's key.
+            with suppress(ValueError):
+                if value is not None:
+                    kept.add(to_text(value))
+
+    def push_on_commit(self) -> None:
+        """Merge this into what the transaction has touched so far, or register a commit hook.
+
+        Django drops the hooks that a rollback undoes from the connection's list. A hook that is still there can only be
+        dropped together with the changes made since, so this may be merged into any.
+        """
+        if not any(self.texts.values()):
+            return
+        if self.limit is None:
+            Mark.objects.using(self.using).bulk_create(self.marks(), batch_size=LIMIT)
+            self.limit = LIMIT
+            for key, texts in self.texts.items():
+                self.texts[key] = set(islice(texts, LIMIT))
+        connection = connections[self.using]
+        for savepoints, hook, *_ in connection.run_on_commit:
+            first = getattr(hook, "__self__", None)
+            if isinstance(first, Touched) and belongs_to(connection, savepoints):
+                for key, texts in self.texts.items():
+                    first._keep(key, texts, str)
+                return
+        if connection.in_atomic_block or connection.get_autocommit():
+            transaction.on_commit(self.push, using=self.using, robust=True)
+        # else: with autocommit off, Django doesn't know when the caller commits.
+
+    def marks(self) -> Iterator[Mark]:
+        """Yield the marks that triggers would leave, for databases that forbid them."""
+        for (index, source), texts in self.texts.items():
+            via = source.via if source else None
+            yield from (Mark(index=index.name, via=via, member=text) for text in texts)
+
+    def push(self) -> None:
+        """Push the members of all indexes together, and drain those that nobody else does, until the time of the caller
+        is up."""
+        if not may_use_redis():
+            return
+        until = monotonic() + _BUDGET
+        indexes = list(dict.fromkeys(index for index, _ in self.texts))
+        written: list[RankIndex] = []
+        try:
+            written = try_push({index: self.members_of(index) for index in indexes}, until=until)
+        except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
+            for index in indexes:
+                with _logging(index):
+                    written += try_push({index: self.members_of(index)}, until=until)
+        for index in written:
+            with _logging(index):
+                if monotonic() < until:
+                    drain_soon(index)
+                    flush_soon(index)
+
+    def members_of(self, index: RankIndex) -> set[Any]:
+        """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
+        texts = islice(self.texts.get((index, None), ()), LIMIT)
+        pks = set(map(index.from_text, texts))
+        for (other, source), owners in self.texts.items():
+            if source and other is index and len(pks) < LIMIT:
+                pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
+        return pks
+
+
+@contextmanager
+def _logging(index: RankIndex) -> Iterator[None]:
+    """Log what is raised in this block. The transaction is committed, so nothing may be raised."""
+    try:
+        yield
+    except Exception:
+        logger.exception("Index %r: changes of a transaction were not pushed", index.name)

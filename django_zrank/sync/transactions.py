@@ -14,19 +14,6 @@ from django.db.models import QuerySet
 
 from ..exceptions import Busy
 
-__all__ = [
-    "PATIENCE",
-    "belongs_to",
-    "briefly",
-    "is_delay",
-    "is_open",
-    "refuse_transaction",
-    "require_writable",
-    "retry",
-    "update_briefly",
-    "without_waiting",
-]
-
 PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
 
@@ -45,8 +32,7 @@ def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENC
     is_own = not connections[using].in_atomic_block  # not inside that of a test
 
     def attempt() -> Answer:
-        with _timeouts(connections[using]), transaction.atomic(using):
-            _begin(using, is_own=is_own)
+        with _limits(connections[using], is_own=is_own):
             return work()
 
     return retry(attempt, patience=patience)
@@ -90,45 +76,37 @@ def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 @contextmanager
-def _timeouts(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """On MySQL, set in this block what ``_begin()`` sets on PostgreSQL."""
-    if connection.vendor != "mysql":
-        yield
-        return
-    wanted = {"innodb_lock_wait_timeout": 1}
-    if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
-        wanted["idle_transaction_timeout"] = _LONGEST_STOP
-    before = ", ".join(f"@zrank_{name} = @@{name}, {name} = {value}" for name, value in wanted.items())
-    after = ", ".join(f"{name} = @zrank_{name}" for name in wanted)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET {before}")
-        try:
-            yield
-        finally:
-            cursor.execute(f"SET {after}")
-
-
-def _begin(using: str, *, is_own: bool) -> None:
-    """Let each statement of a transaction see what was committed before it. On PostgreSQL, also limit what it waits
-    for, table locks included, and end the transaction of a process that was stopped.
+def _limits(connection: BaseDatabaseWrapper, *, is_own: bool) -> Iterator[None]:
+    """Run a transaction each of whose statements sees what was committed before it. Limit what it waits for (on
+    PostgreSQL, table locks included), and end it if its process has stopped.
 
     At a stricter isolation level, PostgreSQL would take the snapshot before a statement waits for a lock, and miss what
     its holder commits; and a ``DELETE`` of marks that are gone would lock the gap where others insert theirs (MySQL).
     """
-    vendor = connections[using].vendor
-    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-    if vendor == "postgresql":
-        limits = (
-            "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; "
-            f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_STOP}s'"
-        )
-        statement = f"{level}; {limits}" if is_own else limits
-    elif vendor == "mysql" and is_own:
-        statement = level
+    limits: dict[str, int] = {}
+    begin = ["SET TRANSACTION ISOLATION LEVEL READ COMMITTED"] if is_own else []
+    if connection.vendor == "postgresql":
+        begin += ["SET LOCAL lock_timeout = '1s'", "SET LOCAL statement_timeout = '5s'"]
+        begin += [f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_STOP}s'"]
+    elif connection.vendor == "mysql":
+        limits["innodb_lock_wait_timeout"] = 1
+        if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+            limits["idle_transaction_timeout"] = _LONGEST_STOP
     else:
-        return
-    with connections[using].cursor() as cursor:
-        cursor.execute(statement)
+        begin = []
+    before = ", ".join(f"@zrank_{name} = @@{name}, {name} = {value}" for name, value in limits.items())
+    after = ", ".join(f"{name} = @zrank_{name}" for name in limits)
+    with connection.cursor() as cursor:
+        if limits:
+            cursor.execute(f"SET {before}")
+        try:
+            with transaction.atomic(connection.alias):
+                if begin:
+                    cursor.execute("; ".join(begin))
+                yield
+        finally:
+            if limits:
+                cursor.execute(f"SET {after}")
 
 
 def _is_passing(error: OperationalError) -> bool:

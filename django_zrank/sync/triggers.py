@@ -5,43 +5,35 @@ members, because changes before it went unnoticed.
 
 A database may have triggers that another release, alias or project needs. So a watcher only adds missing ones
 (:func:`restore`), ``migrate`` drops those of older declarations (:func:`install`), and those of unknown indexes are
-dropped on request only (:func:`drop`).
+dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with the columns that they name
+(:func:`guard`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import Migration
+from django.db.migrations.operations import RunPython, SeparateDatabaseAndState
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
 
 from ..conf import get_settings
 from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..models import Generation, Mark
 from ..registry import registry
-from .dialects import DIALECTS, Capture, Dialect, Trigger, Unit, owner_of
+from .dialects import DIALECTS, Trigger, Unit, owner_of
 from .transactions import is_delay
-from .watched_tables import union, watched_tables
-
-__all__ = [
-    "Changes",
-    "Status",
-    "captured",
-    "captures_of",
-    "drop",
-    "examine_capture",
-    "install",
-    "release",
-    "restore",
-    "sharing",
-    "status",
-    "unwatchable",
-]
-
+from .watched_tables import WatchedTable, watched_tables
 
 _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
@@ -100,16 +92,125 @@ def sharing(using: str) -> list[RankIndex]:
     return found
 
 
-def captures_of(index: RankIndex) -> list[Capture]:
-    """Return a capture for each table that ``index`` reads and each path to it."""
-    watched: dict[Any, Any] = {}
-    for source in watched_tables(index):
-        key = source.model, source.via, source.column, source.is_referenced
-        watched[key] = union(watched[key], source.fields) if key in watched else source.fields
-    return [
-        Capture(index.name, model, via, column, fields, is_referenced)
-        for (model, via, column, is_referenced), fields in watched.items()
-    ]
+class _Triggers:
+    """The triggers that some indexes need in a database, and those that it has."""
+
+    def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
+        sources: list[WatchedTable] = []
+        if get_settings().capture == "triggers":
+            sources = [source for index in indexes for source in watched_tables(index)]
+        self.using, connection = using, connections[using]
+        self.dialect = DIALECTS[connection.vendor](connection, {source.table for source in sources})
+        self.units = [self.dialect.unit(source) for source in sources]
+        self.wanted = {trigger for unit in self.units for trigger in unit.create}
+        self.owners = {owner_of(index.name) for index in indexes}
+
+    @cached_property
+    def found(self) -> dict[Trigger, bool]:
+        return self.dialect.installed()
+
+    @cached_property
+    def dangling(self) -> set[Trigger]:
+        """Triggers that name a missing column, if tables have owners who rename columns: those of unmanaged models.
+        Migrations drop such triggers themselves, and a look costs queries."""
+        if all(unit.source.model._meta.managed for unit in self.units):
+            return set()
+        return {trigger for trigger in self.dialect.dangling() if trigger.owner in self.owners}
+
+    def is_in_place(self, unit: Unit) -> bool:
+        return all(self.found.get(trigger) for trigger in unit.create)
+
+    def obstacles(self) -> set[Trigger]:
+        """Return the triggers to drop before missing ones are created.
+
+        They have the name of one of them (after two tables have swapped names), fail their tables' writes (because the
+        account that created them, or a column that they name, is gone), or were made for another state of the table (a
+        former set of partitions, which may return).
+        """
+        names = {trigger.name for trigger in self.wanted} if self.dialect.unique_names else set()
+        purposes = {trigger.purpose for trigger in self.wanted}
+        return self.dangling | {
+            trigger
+            for trigger, active in self.found.items()
+            if (not active and trigger.owner in self.owners)
+            or (trigger not in self.wanted and (trigger.name in names or trigger.purpose in purposes))
+        }
+
+    def add(self) -> list[Trigger]:
+        """Create the missing triggers of tables and columns that exist, without obstacles. Return them."""
+        obstacles = self.obstacles()
+        self.drop(obstacles)
+        for trigger in obstacles:
+            self.found.pop(trigger, None)
+        created: list[Trigger] = []
+        lacking = [unit for unit in self.units if not self.is_in_place(unit)]
+        if lacking and all(self.dialect.has(model._meta.db_table, ["index"]) for model in (Mark, Generation)):
+            for unit in filter(self.fits, lacking):
+                missing = [trigger for trigger in unit.create if not self.found.get(trigger)]
+                self.create(unit, missing)
+                created += missing
+        return created
+
+    def fits(self, unit: Unit) -> bool:
+        """Return True if all columns exist that a unit names."""
+        return self.dialect.has(unit.source.table, [str(field.column) for field in unit.source.columns])
+
+    def create(self, unit: Unit, missing: Iterable[Trigger]) -> None:
+        dialect, table = self.dialect, unit.source.table
+        atomic = transaction.atomic(self.using) if dialect.transactional else nullcontext()
+        with self.explained(table), atomic, dialect.connection.cursor() as cursor:
+            if unit.seal:
+                cursor.execute(dialect.drop(unit.seal))
+            for statement in unit.prepare:
+                cursor.execute(statement)
+            for trigger in missing:
+                if trigger != unit.seal:
+                    cursor.execute(unit.create[trigger])
+            # A migration may have committed while this waited for the table.
+            if not self.fits(unit):
+                raise CaptureError(
+                    f"Database {self.using!r}: {table} has changed while its triggers were made."
+                )
+            # For all changes until now, which left no marks.
+            Mark.objects.using(self.using).create(index=unit.source.index)
+            if unit.seal:
+                cursor.execute(dialect.seal(unit))
+
+    def drop(self, triggers: Collection[Trigger]) -> None:
+        """Drop triggers, and functions that no trigger uses any more."""
+        if not triggers:
+            return
+        with self.dialect.connection.cursor() as cursor:
+            for trigger in sorted(triggers):
+                with self.explained(trigger.table):
+                    cursor.execute(self.dialect.drop(trigger))
+            for statement in self.dialect.leftovers():
+                cursor.execute(statement)
+
+    @contextmanager
+    def explained(self, table: str) -> Iterator[None]:
+        """Raise ``CaptureError``, with advice, if the database refuses."""
+        try:
+            yield
+        except DatabaseError as error:
+            raise CaptureError(
+                f"Database {self.using!r} refuses to change triggers of {table}: {str(error).strip()}. "
+                f"{self.dialect.advice} Or do without: set ZRANK = "
+                '{"CAPTURE": "signals"}, whose gaps are documented.'
+            ) from error
+
+
+def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> _Triggers | None:
+    """Return the triggers of a database; None if it can't have any, and needs none."""
+    connection = connections[using]
+    if connection.vendor in DIALECTS:
+        return _Triggers(using, indexes)
+    if indexes and get_settings().capture == "triggers":
+        raise CaptureError(
+            f"Database {using!r}: there are no triggers for {connection.display_name}. "
+            'Set ZRANK = {"CAPTURE": "signals"}.'
+        )
+    return None
 
 
 def status(using: str, indexes: Collection[RankIndex]) -> Status:
@@ -117,21 +218,16 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
 
     MariaDB and MySQL show triggers only to an account that has the TRIGGER privilege.
     """
-    mode = get_settings().capture
-    dialect, units = _units(using, indexes)
-    if dialect is None:
+    mode, own = get_settings().capture, _triggers(using, indexes)
+    if own is None:
         return Status(mode)
-    wanted = {trigger for unit in units for trigger in unit.create}
-    found = dialect.installed()
-    others = found.keys() - wanted
-    owners = _owners(indexes, units)
-    known = owners | _owners(registry.all())
-    problems = [f"{table} {problem}" for table, problem in sorted(dialect.problems().items())]
-    dangling = _dangling(dialect, units, owners)
+    others = own.found.keys() - own.wanted
+    known = own.owners | {owner_of(index.name) for index in registry.all()}
+    problems = [f"{table} {problem}" for table, problem in sorted(own.dialect.problems().items())]
     return Status(
         mode,
-        missing=sorted({trigger for trigger in wanted if not found.get(trigger)} | dangling),
-        outdated=sorted(trigger for trigger in others - dangling if trigger.owner in owners),
+        missing=sorted({trigger for trigger in own.wanted if not own.found.get(trigger)} | own.dangling),
+        outdated=sorted(trigger for trigger in others - own.dangling if trigger.owner in own.owners),
         unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
         error=f"Triggers can't watch every table: {'; '.join(problems)}." if problems else None,
     )
@@ -140,9 +236,9 @@ def status(using: str, indexes: Collection[RankIndex]) -> Status:
 def unwatchable(using: str, indexes: Collection[RankIndex]) -> Iterator[tuple[RankIndex, str, str]]:
     """Yield each index with a table that triggers can't watch, and the reason."""
     for index in indexes:
-        dialect, units = _units(using, [index])
-        if dialect is not None and units:
-            yield from ((index, table, problem) for table, problem in sorted(dialect.problems().items()))
+        own = _triggers(using, [index])
+        if own and own.units:
+            yield from ((index, table, problem) for table, problem in sorted(own.dialect.problems().items()))
 
 
 def examine_capture(index: RankIndex) -> Status:
@@ -158,17 +254,11 @@ def restore(index: RankIndex) -> Sequence[Trigger]:
 
     Raises :exc:`~django_zrank.exceptions.CaptureError`.
     """
-    dialect, units = _units(index.get_using(), [index])
-    if dialect is None:
+    own = _triggers(index.get_using(), [index])
+    if own is None or (all(map(own.is_in_place, own.units)) and not own.obstacles()):
         return []
-    found = dialect.installed()
-    obstacles = _obstacles(dialect, found, units)
-    if not obstacles and all(_is_in_place(unit, found) for unit in units):
-        return []
-    with _explained(dialect, units[0].capture.model._meta.db_table), dialect.short_lock_timeout():
-        _drop(dialect, obstacles)
-        found = {trigger: active for trigger, active in found.items() if trigger not in obstacles}
-        return _add(dialect, _possible(dialect, units, found), found)
+    with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
+        return own.add()
 
 
 def install(using: str, indexes: Collection[RankIndex]) -> Changes:
@@ -181,12 +271,18 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
     """
     deadline = monotonic() + _PATIENCE
     while True:
-        dialect, units = _units(using, indexes)
-        if dialect is None:
+        own = _triggers(using, indexes)
+        if own is None:
             return Changes([], [])
         try:
-            with dialect.short_lock_timeout():
-                return _install(dialect, units, indexes)
+            with own.dialect.short_lock_timeout():
+                unwanted, obstacles = {*own.found}, own.obstacles()
+                if own.dialect.has(Mark._meta.db_table, ["index"]):
+                    unwanted = {trigger for trigger in own.found if trigger.owner in own.owners} - own.wanted
+                    unwanted |= own.dialect.dangling()
+                created = own.add()
+                own.drop(unwanted - obstacles)
+                return Changes(created, sorted(unwanted | obstacles))
         except CaptureError as error:
             is_locked = isinstance(error.__cause__, DatabaseError) and is_delay(error.__cause__)
             if not is_locked or monotonic() >= deadline:
@@ -194,172 +290,95 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
         sleep(_PAUSE)
 
 
-def _install(dialect: Dialect, units: list[Unit], indexes: Collection[RankIndex]) -> Changes:
-    found = dialect.installed()
-    wanted = {trigger for unit in units for trigger in unit.create}
-    owners = _owners(indexes, units)
-    possible = _possible(dialect, units, found)
-    if dialect.columns([Mark._meta.db_table])[Mark._meta.db_table]:
-        unwanted = {trigger for trigger in found if trigger.owner in owners} - wanted | dialect.dangling()
-    else:
-        unwanted = {*found}
-    obstacles = _obstacles(dialect, found, units)
-    _drop(dialect, obstacles)
-    created = _add(dialect, possible, found)
-    _drop(dialect, unwanted - obstacles)
-    return Changes(created, sorted(unwanted | obstacles))
-
-
 def drop(using: str, names: Iterable[str] | None = None, *, dry_run: bool = False) -> Changes:
     """Drop the app's triggers in a database: all of them, or those of indexes with these names, without waiting long
     for a lock. ``dry_run``: only return them. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     owners = None if names is None else {owner_of(name) for name in names}
-    dialect, _ = _units(using, [])
-    found = dialect.installed() if dialect else {}
-    unwanted = sorted(trigger for trigger in found if owners is None or trigger.owner in owners)
-    if dialect and unwanted and not dry_run:
-        with nullcontext() if owners is None else dialect.short_lock_timeout():
-            _drop(dialect, unwanted)
+    own = _triggers(using)
+    unwanted = (
+        sorted(trigger for trigger in own.found if owners is None or trigger.owner in owners) if own else []
+    )
+    if own and unwanted and not dry_run:
+        with nullcontext() if owners is None else own.dialect.short_lock_timeout():
+            own.drop(unwanted)
     return Changes([], unwanted)
 
 
-def release(using: str, columns: Collection[tuple[str, str]]) -> None:
-    """Drop the triggers that name one of these columns, ``(table, column)``, which are about to be removed. Raises
-    :exc:`~django_zrank.exceptions.CaptureError`."""
-    dialect, _ = _units(using, [])
-    if dialect is None or not columns:
-        return
-    if any(table == Mark._meta.db_table for table, _ in columns):
-        drop(using)
+def renew(*, using: str, **kwargs: Any) -> None:
+    """Install the triggers of the registered indexes after migrations."""
+    install(using, [*captured(using), *sharing(using)])
+
+
+def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: Any) -> None:
+    """Let each operation of the plan drop the triggers that name a column, just before it removes the column.
+
+    Such a trigger would fail every write of its table (on SQLite, the migration). If it were dropped earlier, in
+    another transaction, it would be missing if the migration fails and the old release goes on.
+    """
+    connection = connections[using]
+    if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).texts():
+        for migration, _ in plan:
+            migration.operations = [_guarded(operation) for operation in migration.operations]  # type: ignore[misc]
+
+
+def _guarded(operation: Operation) -> Operation:
+    if isinstance(operation, RunPython):
+        return operation
+    operation = copy(operation)  # the original belongs to its module, and may be run again
+    operation.database_forwards = _releasing(operation.database_forwards)  # type: ignore[method-assign]
+    operation.database_backwards = _releasing(operation.database_backwards)  # type: ignore[method-assign]
+    if isinstance(operation, SeparateDatabaseAndState):
+        operation.database_operations = [_guarded(inner) for inner in operation.database_operations]
+    return operation
+
+
+def _releasing(run: Callable[..., None]) -> Callable[..., None]:
+    def released(
+        app_label: str, editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        own = _Triggers(editor.connection.alias, [])
+        leaving = _columns(from_state) - _columns(to_state)
+        marks = {table for table, _ in leaving} & {Mark._meta.db_table}
+        alters_marks = marks or (own.dialect.remakes_tables and _alters_marks(from_state, to_state))
+        _release(own, leaving, everything=bool(alters_marks))
+        run(app_label, editor, from_state, to_state)
+        if not own.dialect.transactional:  # a watcher may have restored them meanwhile
+            _release(own, leaving, everything=bool(alters_marks))
+
+    return released
+
+
+def _release(own: _Triggers, columns: Iterable[tuple[str, str]], *, everything: bool) -> None:
+    """Drop the triggers that name one of these columns, ``(table, column)``, or all triggers."""
+    texts = own.dialect.texts() if everything or columns else {}
+    if everything:
+        own.drop(texts)
         return
     leaving: dict[str, set[str]] = {}
     for table, column in columns:
-        leaving.setdefault(table, set()).add(dialect.fold(column))
-    spelled = {spelling: names for table, names in leaving.items() for spelling in dialect.spell(table)}
-    named = {trigger: dialect.named(text) for trigger, text in dialect.texts().items()}
-    _drop(dialect, {trigger for trigger in named if named[trigger] & spelled.get(trigger.table, set())})
+        for spelling in own.dialect.written_by(table):
+            leaving.setdefault(spelling, set()).add(own.dialect.fold(column))
+    own.drop(
+        {
+            trigger
+            for trigger, text in texts.items()
+            if own.dialect.named(text) & leaving.get(trigger.table, set())
+        }
+    )
 
 
-def _units(using: str, indexes: Iterable[RankIndex]) -> tuple[Dialect | None, list[Unit]]:
-    """Return the database's dialect, None if there is none, and the units that these indexes need."""
-    connection, captures = connections[using], []
-    if get_settings().capture == "triggers":
-        captures = [capture for index in indexes for capture in captures_of(index)]
-    if connection.vendor in DIALECTS:
-        tables = {capture.model._meta.db_table for capture in captures}
-        dialect = DIALECTS[connection.vendor](connection, tables)
-        return dialect, [dialect.unit(capture) for capture in captures]
-    if captures:
-        raise CaptureError(
-            f"Database {using!r}: there are no triggers for {connection.display_name}. "
-            'Set ZRANK = {"CAPTURE": "signals"}.'
-        )
-    return None, []
-
-
-def _owners(indexes: Iterable[RankIndex], units: Iterable[Unit] = ()) -> set[str]:
-    """Return the owners in the names of these indexes' triggers."""
-    return {owner_of(index.name) for index in indexes} | {owner for unit in units for owner in unit.owners}
-
-
-def _possible(dialect: Dialect, units: list[Unit], found: dict[Trigger, bool]) -> list[Unit]:
-    """Return the units that aren't in place, and whose tables and columns exist."""
-    lacking = [unit for unit in units if not _is_in_place(unit, found)]
-    ours = {Mark._meta.db_table, Generation._meta.db_table}
-    columns = dialect.columns({unit.capture.model._meta.db_table for unit in lacking} | ours)
-    if not all(columns[table] for table in ours):
-        return []
-    return [
-        unit for unit in lacking if _fits(dialect, unit.capture, columns[unit.capture.model._meta.db_table])
-    ]
-
-
-def _fits(dialect: Dialect, capture: Capture, columns: set[str]) -> bool:
-    named = {dialect.fold(str(field.column)) for field in capture.columns}
-    return named <= set(map(dialect.fold, columns))
-
-
-def _is_in_place(unit: Unit, found: dict[Trigger, bool]) -> bool:
-    return all(found.get(trigger) for trigger in unit.create)
-
-
-def _obstacles(dialect: Dialect, found: dict[Trigger, bool], units: Collection[Unit]) -> set[Trigger]:
-    """Return the triggers to drop before those of these units are created.
-
-    They have the name of one of them (after two tables have swapped names), fail their tables' writes (because the
-    account that created them, or a column that they name, is gone), or were made for another state of the table (a
-    former set of partitions, which may return).
-    """
-    owners = {owner for unit in units for owner in unit.owners}
-    wanted = {trigger for unit in units for trigger in unit.create}
-    names = {trigger.name for trigger in wanted} if dialect.unique_names else set()
-    purposes = {trigger.purpose for trigger in wanted}
-    return _dangling(dialect, units, owners) | {
-        trigger
-        for trigger, active in found.items()
-        if (not active and trigger.owner in owners)
-        or (trigger not in wanted and (trigger.name in names or trigger.purpose in purposes))
+def _columns(state: ProjectState) -> set[tuple[str, str]]:
+    """Return each table with each of its columns."""
+    models = state.apps.get_models(include_auto_created=True)
+    return {
+        (model._meta.db_table, str(field.column))
+        for model in models
+        for field in model._meta.local_concrete_fields
     }
 
 
-def _dangling(dialect: Dialect, units: Collection[Unit], owners: Collection[str]) -> set[Trigger]:
-    """Return the triggers of these owners that name a missing column, if tables have owners who rename columns: those
-    of unmanaged models. Migrations drop such triggers themselves, and a look costs queries."""
-    if all(unit.capture.model._meta.managed for unit in units):
-        return set()
-    return {trigger for trigger in dialect.dangling() if trigger.owner in owners}
-
-
-def _add(dialect: Dialect, units: Iterable[Unit], found: dict[Trigger, bool]) -> list[Trigger]:
-    """Create the missing triggers of each unit, and return them."""
-    created: list[Trigger] = []
-    for unit in units:
-        missing = [trigger for trigger in unit.create if not found.get(trigger)]
-        _create(dialect, unit, missing)
-        created += missing
-    return created
-
-
-def _create(dialect: Dialect, unit: Unit, missing: Sequence[Trigger]) -> None:
-    using, table = dialect.connection.alias, unit.capture.model._meta.db_table
-    atomic = transaction.atomic(using) if dialect.transactional else nullcontext()
-    with _explained(dialect, table), atomic, dialect.connection.cursor() as cursor:
-        if unit.seal:
-            cursor.execute(dialect.drop(unit.seal))
-        for statement in [
-            *unit.prepare,
-            *(unit.create[trigger] for trigger in missing if trigger != unit.seal),
-        ]:
-            cursor.execute(statement)
-        # A migration may have committed while this waited for the table.
-        if not _fits(dialect, unit.capture, dialect.columns([table])[table]):
-            raise CaptureError(f"Database {using!r}: {table} has changed while its triggers were made.")
-        # For all changes until now, which left no marks.
-        Mark.objects.using(using).create(index=unit.capture.index)
-        if unit.seal:
-            cursor.execute(dialect.seal(unit))
-
-
-def _drop(dialect: Dialect, triggers: Collection[Trigger]) -> None:
-    """Drop triggers, and functions that no trigger uses any more."""
-    if not triggers:
-        return
-    with dialect.connection.cursor() as cursor:
-        for trigger in sorted(triggers):
-            with _explained(dialect, trigger.table):
-                cursor.execute(dialect.drop(trigger))
-        for statement in dialect.leftovers():
-            cursor.execute(statement)
-
-
-@contextmanager
-def _explained(dialect: Dialect, table: str) -> Iterator[None]:
-    """Raise ``CaptureError``, with advice, if the database refuses."""
-    try:
-        yield
-    except DatabaseError as error:
-        raise CaptureError(
-            f"Database {dialect.connection.alias!r} refuses to change triggers of {table}: "
-            f"{str(error).strip()}. {dialect.advice} Or do without: set ZRANK = "
-            '{"CAPTURE": "signals"}, whose gaps are documented.'
-        ) from error
+def _alters_marks(from_state: ProjectState, to_state: ProjectState) -> bool:
+    """Return True if the table of marks is altered. While SQLite remakes it, no trigger may name it."""
+    key = Mark._meta.app_label, str(Mark._meta.model_name)
+    before, after = (state.models.get(key) for state in (from_state, to_state))
+    return before is not None and after is not None and before != after

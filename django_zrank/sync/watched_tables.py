@@ -10,16 +10,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
-from django.db.models.expressions import Col, RawSQL
+from django.db.models.expressions import Col, F, RawSQL
+from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
-from django.db.models.sql.datastructures import BaseTable, Join
-from django.db.models.sql.where import ExtraWhere
+from django.db.models.sql.datastructures import Join
+from django.db.models.sql.where import AND, ExtraWhere
 
 from ..codec.fields import spelling_of
 from ..index import RankIndex
-from .subqueries import nodes, own_rows, tables_of_others, walk
-
-__all__ = ["Link", "WatchedTable", "every_row", "unseen_tables", "watched_tables"]
 
 _BATCH: Final = 1000
 
@@ -41,13 +39,11 @@ class Link(NamedTuple):
 class WatchedTable:
     """One table that an index reads."""
 
+    index: str
     model: type[models.Model]
 
     path: str
     """The lookup path from the index's model to the table's rows; empty for the model's own table."""
-
-    inherited: bool
-    """True for a parent's table, in multi-table inheritance."""
 
     fields: Fields
     """The columns read; all if that is unknown."""
@@ -63,8 +59,19 @@ class WatchedTable:
     """The joins from a member to the column that ``via`` names; empty if that is None."""
 
     @property
+    def table(self) -> str:
+        return self.model._meta.db_table
+
+    @property
+    def columns(self) -> list[models.Field[Any, Any]]:
+        """Every column that its triggers name."""
+        named = {self.column, *self.model._meta.pk_fields, *(self.fields or ())}
+        return sorted(named, key=lambda field: field.column)
+
+    @property
     def is_referenced(self) -> bool:
-        """True if the last link to it is a foreign key that the database checks."""
+        """True if the last link to it is a foreign key that the database checks: no member leads to a new row, unless
+        it was written in the same transaction, which left a mark of its own."""
         key = self.links[-1].near if self.links else None
         return (
             isinstance(key, models.ForeignKey)
@@ -88,12 +95,14 @@ class WatchedTable:
     def value_of(self, row: models.Model, using: str) -> Any:
         """Return the value of ``column`` in a saved row; None if it is null, or if the row is gone. For an expression,
         ``F("number") + 1``, or a deferred field, it is read from the database."""
-        if self.column.attname in vars(row):  # not deferred
-            value = getattr(row, self.column.attname)
-            if not hasattr(value, "resolve_expression"):
-                return value
-        rows = every_row(type(row), using).filter(pk=row.pk)
-        return rows.values_list(self.column.attname, flat=True).first()
+        name = self.column.attname
+        if self.column.primary_key:
+            # A child that comes from a fixture has only its own key, which its parents share.
+            return getattr(row, name) or row.pk
+        value = vars(row).get(name, F(name))  # F if it is deferred
+        if hasattr(value, "resolve_expression"):
+            value = every_row(type(row), using).filter(pk=row.pk).values_list(name, flat=True).first()
+        return value
 
     def members_of(self, row: models.Model, using: str, limit: int | None = None) -> Iterator[Any]:
         """Yield the primary keys of the members that are related to ``row`` by ``via``, at most ``limit``."""
@@ -136,91 +145,167 @@ def watched_tables(index: RankIndex) -> list[WatchedTable]:
     Tables in subqueries are included only if the subquery finds the member's own row by its primary key. Tables in raw
     SQL are not.
     """
-    queries = chain.from_iterable(map(own_rows, _queries(index)))
     sources: dict[object, WatchedTable] = {}
-    for source in chain.from_iterable(map(_sources, queries)):
+    for source in chain.from_iterable(_sources(index.name, query) for query in _queries(index)[0]):
         way = replace(source, fields=None)
         if same := sources.get(way):
-            source = replace(source, fields=union(same.fields, source.fields))
+            source = replace(source, fields=_union(same.fields, source.fields))
         sources[way] = source
     return list(sources.values())
 
 
-def union(fields: Fields, others: Fields) -> Fields:
+def _union(fields: Fields, others: Fields) -> Fields:
     return None if fields is None or others is None else fields | others
 
 
-def _sources(query: Query) -> Iterator[WatchedTable]:
-    """Return the tables that ``query`` reads, its model's first."""
+def unseen_tables(index: RankIndex) -> set[str]:
+    """Return the tables that the index reads without a join to a member: their changes leave no mark."""
+    own, others = _queries(index)
+    tables = set(chain.from_iterable(query.extra_tables for query in own))
+    for query in others:
+        query.get_initial_alias()
+        used = query.alias_refcount
+        tables.update(table.table_name for alias, table in query.alias_map.items() if used.get(alias))
+        tables.update(query.extra_tables)
+        others += [found for found in map(_query_of, _nodes(query)) if found is not None]
+        others += query.combined_queries
+    return tables
+
+
+def _queries(index: RankIndex) -> tuple[list[Query], list[Query]]:
+    """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
+    these are watched like joins. And return their other subqueries."""
+    own, others = [index.get_ranked().values_list("pk", *index.ordering.paths).query], list[Query]()
+    if index.faceting:
+        own.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
+    for query in own:
+        for node in _nodes(query):
+            if isinstance(node, In) and isinstance(node.rhs, Query):
+                if _is_pk(node.lhs, query) and _selects_pk(node.rhs, query):
+                    own.append(node.rhs)
+            elif (found := _query_of(node)) is not None and not any(found is one for one in own):
+                (own if _is_correlated(found, query) else others).append(found)
+    return own, others
+
+
+def _nodes(query: Query) -> Iterator[Any]:
+    """Yield every expression in the filters and columns of ``query``, without entering subqueries."""
+    joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
+    conditions = [join.filtered_relation.resolved_condition for join in joins if join.filtered_relation]
+    return _walk([query.where, *query.select, *query.annotation_select.values(), *conditions])
+
+
+def _walk(pending: list[Any]) -> Iterator[Any]:
+    """Yield every expression in ``pending``, each before its parts."""
+    while pending:
+        node = pending.pop()
+        if node is None:
+            continue
+        yield node
+        if not isinstance(node, Query) and hasattr(node, "get_source_expressions"):
+            pending.extend(node.get_source_expressions())
+        elif isinstance(node, (list, tuple)):
+            pending.extend(node)
+
+
+def _query_of(node: Any) -> Query | None:
+    found = node if isinstance(node, Query) else getattr(node, "query", None)
+    return found if isinstance(found, Query) else None
+
+
+def _is_pk(node: Any, query: Query) -> bool:
+    """Return True if an expression is the primary key of ``query``'s model."""
+    return isinstance(node, Col) and node.target.primary_key and node.alias == query.get_initial_alias()
+
+
+def _reads_same_model(inner: Query, outer: Query) -> bool:
+    one, other = inner.model, outer.model
+    same = one is not None and other is not None and one._meta.concrete_model is other._meta.concrete_model
+    return same and not (inner.combinator or inner.extra or inner.where.contains_over_clause)
+
+
+def _selects_pk(inner: Query, outer: Query) -> bool:
+    """Return True for the subquery in ``pk__in=Model.objects.filter(…)``, of the same model."""
+    plain = not (inner.is_sliced or inner.distinct_fields or inner.annotation_select)
+    pks = [_is_pk(one, inner) for one in inner.select]
+    return _reads_same_model(inner, outer) and plain and pks == [True]
+
+
+def _is_correlated(inner: Query, outer: Query) -> bool:
+    """Return True for ``filter(pk=OuterRef("pk"))`` of the same model."""
+    return (
+        _reads_same_model(inner, outer)
+        and inner.where.connector == AND
+        and not inner.where.negated
+        and any(
+            isinstance(one, Exact) and _is_pk(one.lhs, inner) and _is_pk(one.rhs, outer)
+            for one in inner.where.children
+        )
+    )
+
+
+def _sources(index: str, query: Query) -> Iterator[WatchedTable]:
+    """Yield the tables that ``query`` reads, its model's first."""
     query.get_initial_alias()
     # The map keeps joins that a later filter made unnecessary, without a reference.
     used = query.alias_refcount
     tables: dict[str, Any] = {alias: table for alias, table in query.alias_map.items() if used.get(alias)}
-    expressions = list(nodes(query))
     fields: dict[str, set[models.Field[Any, Any]]] = {alias: set() for alias in tables}
+    expressions = list(_nodes(query))
     for node in expressions:
         if isinstance(node, Col) and node.alias in fields:
             fields[node.alias].add(node.target)
     opaque = bool(query.extra) or any(map(_is_opaque, expressions))
     for alias, table in tables.items():
-        if isinstance(table, Join):
-            # The columns that are joined on decide which row is read.
-            for near, far in table.join_fields:  # type: ignore[attr-defined]
-                fields[table.parent_alias].add(near)
-                fields[alias].add(far)
-            relation: Any = getattr(table.join_field, "field", table.join_field)
-            kind = _kind_column(relation)
-            if kind is not None:  # a generic relation depends on the content type, too
-                holder = kind.model._meta.db_table
-                for end in (alias, table.parent_alias):
-                    if tables[end].table_name == holder:
-                        fields[end].add(kind)
-            elif type(relation).get_extra_restriction is not models.ForeignObject.get_extra_restriction:
-                opaque = True
-    return (_source(query, alias, None if opaque else _stored(fields[alias])) for alias in tables)
+        if not isinstance(table, Join):
+            continue
+        # The columns that are joined on decide which row is read.
+        for near, far in table.join_fields:  # type: ignore[attr-defined]
+            fields[table.parent_alias].add(near)
+            fields[alias].add(far)
+        relation: Any = getattr(table.join_field, "field", table.join_field)
+        if name := getattr(relation, "content_type_field_name", None):
+            # A generic relation depends on the content type, too.
+            kind = relation.related_model._meta.get_field(name)
+            for end in (alias, table.parent_alias):
+                if tables[end].table_name == kind.model._meta.db_table:
+                    fields[end].add(kind)
+        elif type(relation).get_extra_restriction is not models.ForeignObject.get_extra_restriction:
+            opaque = True
+    for alias in tables:
+        yield _source(index, query, alias, None if opaque else _stored(fields[alias]))
 
 
-def unseen_tables(index: RankIndex) -> set[str]:
-    """Return the tables that the index reads without a join to a member: their changes leave no mark."""
-    return tables_of_others(_queries(index))
-
-
-def _queries(index: RankIndex) -> list[Query]:
-    """Return the queries that read members."""
-    queries = [index.get_ranked().values_list("pk", *index.ordering.paths).query]
-    if index.faceting:
-        queries.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
-    return queries
-
-
-def _source(query: Query, alias: str, fields: Fields) -> WatchedTable:
-    relations, links = _way_to(query, alias)
-    model = _model_of(query, alias)
+def _source(index: str, query: Query, alias: str, fields: Fields) -> WatchedTable:
+    model, relations, links = _way_to(query, alias)
+    names: list[str] = [relation.name for relation in relations]
     pk: models.Field[Any, Any] = query.model._meta.pk  # type: ignore[union-attr]
     column = links[-1].far if links else pk
-    path = LOOKUP_SEP.join(relation.name for relation in relations)
-    inherited = bool(relations) and all(
-        getattr(relation.remote_field, "parent_link", False) for relation in relations
-    )
     # Joins on the same column pass on the same value: skip them.
     while links and links[-1].near == (links[-2].far if len(links) > 1 else pk):
         links.pop()
-    via = None
-    if links:
-        names = [relation.name for relation in relations[: len(links) - 1]]
-        via = LOOKUP_SEP.join([*names, links[-1].near.attname])
-    return WatchedTable(model, path, inherited, fields, column, via, tuple(links))
+    via = LOOKUP_SEP.join([*names[: len(links) - 1], links[-1].near.attname]) if links else None
+    return WatchedTable(index, model, LOOKUP_SEP.join(names), fields, column, via, tuple(links))
+
+
+def _way_to(query: Query, alias: str) -> tuple[type[models.Model], list[Any], list[Link]]:
+    """Return the model of a table, and the relations and the joins that lead to it from the query's model."""
+    join: Any = query.alias_map[alias]
+    if not isinstance(join, Join):
+        return query.model._meta.concrete_model, [], []  # type: ignore[union-attr,return-value]
+    before, relations, links = _way_to(query, join.parent_alias)
+    field: Any = join.join_field  # a relation, or the other side of one
+    model = field.related_model
+    if join.table_name != model._meta.db_table:  # the through table of a many-to-many
+        model = field.remote_field.through if hasattr(field.remote_field, "through") else field.model
+    # One column of a composite join finds the rows, and perhaps some more, which do no harm.
+    near, far = join.join_fields[0]  # type: ignore[attr-defined]
+    return model._meta.concrete_model, [*relations, field], [*links, Link(before, near, far)]
 
 
 def _is_opaque(node: Any) -> bool:
     """Return True if an expression may read columns that it doesn't name."""
     return isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query")
-
-
-def _kind_column(relation: Any) -> models.Field[Any, Any] | None:
-    """Return the content type column of a generic relation; None for other relations."""
-    name = getattr(relation, "content_type_field_name", None)
-    return None if name is None else relation.related_model._meta.get_field(name)
 
 
 def _stored(fields: Iterable[models.Field[Any, Any]]) -> Fields:
@@ -231,40 +316,13 @@ def _stored(fields: Iterable[models.Field[Any, Any]]) -> Fields:
             expression = field.expression.resolve_expression(  # type: ignore[attr-defined]
                 Query(field.model, alias_cols=False)
             )
-            parts = list(walk([expression]))
+            parts = list(_walk([expression]))
             if any(map(_is_opaque, parts)):
                 return None
             stored.update(node.target for node in parts if isinstance(node, Col))
         else:
             stored.add(field)
     return frozenset(stored)
-
-
-def _model_of(query: Query, alias: str) -> type[models.Model]:
-    """Return the model of the table with this alias."""
-    table = query.alias_map[alias]
-    if isinstance(table, BaseTable) and not isinstance(table, Join):
-        model: Any = query.model
-    else:
-        field: Any = table.join_field  # a relation, or the other side of one
-        model = field.related_model
-        if table.table_name != model._meta.db_table:  # the through table of a many-to-many
-            model = field.remote_field.through if hasattr(field.remote_field, "through") else field.model
-    return model._meta.concrete_model  # type: ignore[no-any-return]
-
-
-def _way_to(query: Query, alias: str) -> tuple[list[Any], list[Link]]:
-    """Return the relations and the joins from the query's model to the table with this alias."""
-    relations: list[Any] = []
-    links: list[Link] = []
-    table: Any = query.alias_map[alias]
-    while isinstance(table, Join):
-        # One column of a composite join finds the rows, and perhaps some more, which do no harm.
-        near, far = table.join_fields[0]  # type: ignore[attr-defined]
-        relations.insert(0, table.join_field)
-        links.insert(0, Link(_model_of(query, table.parent_alias), near, far))
-        table = query.alias_map[table.parent_alias]
-    return relations, links
 
 
 def _parse(far: models.Field[Any, Any], near: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from django_zrank.redis.scripts import Script
 from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
-from django_zrank.sync import signal_handlers, touched, triggers
+from django_zrank.sync import signal_handlers, triggers
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
@@ -67,7 +67,7 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 @pytest.fixture
 def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave marks alone, which would repair what a push has missed: pushes are tested for themselves."""
-    monkeypatch.setattr(touched, "drain_soon", lambda index: None)
+    monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
 
 
 @pytest.fixture

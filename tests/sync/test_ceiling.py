@@ -14,7 +14,7 @@ from django_zrank.models import Mark
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.touched import Touched
+from django_zrank.sync.signal_handlers import Touched
 from django_zrank.sync.triggers import captured, drop, install
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Tag
@@ -33,7 +33,7 @@ MANY = 3 * LIMIT
 @pytest.fixture(autouse=True)
 def low(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ceiling that few rows reach."""
-    monkeypatch.setattr("django_zrank.sync.touched.LIMIT", LIMIT)
+    monkeypatch.setattr("django_zrank.sync.signal_handlers.LIMIT", LIMIT)
 
 
 @pytest.fixture(params=["triggers", "signals"])

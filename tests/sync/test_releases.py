@@ -18,8 +18,7 @@ from django.test.utils import isolate_apps
 from django.utils import timezone
 from redis import Redis
 
-from django_zrank import RankIndex
-from django_zrank import index as index_module
+from django_zrank import RankIndex, declaration
 from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Generation, Mark
@@ -194,7 +193,7 @@ def test_another_declaration(one: Any, other: Any, part: str) -> None:
 def left_out(part: str) -> AbstractContextManager[None]:
     """Leave what is in angle brackets out of the fingerprint: releases that differ in no more are taken for one."""
     old, new = re.sub("[<>]", "", part), re.sub("<.*>", "", part)
-    return recoded(index_module, "fingerprint", old, new)
+    return recoded(declaration, "fingerprint", old, new)
 
 
 @pytest.mark.parametrize("setting", ["USE_TZ", "TIME_ZONE"])

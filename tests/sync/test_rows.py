@@ -18,13 +18,12 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
-from django_zrank.sync import touched
+from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import encode, select, select_among
-from django_zrank.sync.signal_handlers import disable_sync
-from django_zrank.sync.touched import Touched
+from django_zrank.sync.signal_handlers import Touched, disable_sync
 from tests.sync.mirror import assert_mirrors, standing
 from tests.testapp.models import Competitor, Guild, Tag
 from tests.testapp.zrank import CompetitorRank
@@ -306,7 +305,7 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(touched, "try_push", lambda members, until: [])
+    monkeypatch.setattr(signal_handlers, "try_push", lambda members, until: [])
     left: list[Mark] = []
     marks = Touched.marks
     monkeypatch.setattr(

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.redis import isolation
 from django_zrank.registry import registry
-from django_zrank.sync import signal_handlers, touched
+from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.watched_tables import WatchedTable
 from django_zrank.testing import disable_sync
@@ -413,7 +413,7 @@ def test_more_related_rows_in_a_transaction_than_a_query_takes() -> None:
         for club in clubs:
             club.is_open = True
             club.save()
-    assert len(contents(AccountRank)) == touched.LIMIT
+    assert len(contents(AccountRank)) == signal_handlers.LIMIT
 
 
 def test_a_filter_through_a_many_to_many(declare: Callable[..., type[RankIndex]]) -> None:

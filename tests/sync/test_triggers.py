@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from hashlib import sha256
 from io import StringIO
 from typing import Any
 
@@ -23,7 +21,7 @@ from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.sync import triggers
-from django_zrank.sync.dialects import DIALECTS, PREFIX, Capture, Dialect
+from django_zrank.sync.dialects import DIALECTS, PREFIX
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watched_tables import watched_tables
 from tests.sync.capturing import (
@@ -416,9 +414,9 @@ def test_any_name(declare: Callable[..., RankIndex], name: str) -> None:
 
 def test_the_names_of_triggers_are_short_enough() -> None:
     dialect = DIALECTS[connection.vendor](connection, [])
-    (capture,) = triggers.captures_of(PlayerRank.instance())
+    (source,) = watched_tables(PlayerRank.instance())
     for name in ("n" * 200, "日" * 200, "_", "Player"):
-        unit = dialect.unit(replace(capture, index=name))
+        unit = dialect.unit(replace(source, index=name))
         for trigger in unit.create:
             assert len(trigger.name) <= 61, trigger
             assert trigger.owner, trigger
@@ -660,28 +658,6 @@ def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> No
 
 
 @ddl
-def test_triggers_of_older_releases_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names told of the index only together with what was watched."""
-
-    def stem(self: Dialect, capture: Capture, table: str, definition: Iterable[str], state: str = "") -> str:
-        slug = re.sub(r"[^a-z0-9]+", "_", capture.index.lower())[:20].strip("_")
-        what = repr((capture.index, table, capture.via, capture.column.column))
-        parts = (what, what + "older" + state + "".join(definition))
-        return "_".join([PREFIX + slug, *(sha256(part.encode()).hexdigest()[:8] for part in parts)])
-
-    before = installed()
-    triggers.drop("default")
-    with monkeypatch.context() as patch:
-        patch.setattr(Dialect, "stem", stem)
-        install()
-        old = installed()
-    assert len(old) == len(before)
-    assert not old.keys() & before.keys()
-    migrated()
-    assert installed() == before
-
-
-@ddl
 def test_triggers_of_indexes_that_are_not_registered_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another project's are such, and those of an older release that still runs."""
     before = installed()
@@ -798,7 +774,7 @@ def test_a_table_that_is_altered_keeps_its_capture() -> None:
 
 def test_the_signal_is_handled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr("django_zrank.sync.migrate.install", lambda using, indexes: calls.append(using))
+    monkeypatch.setattr("django_zrank.sync.triggers.install", lambda using, indexes: calls.append(using))
     migrated("other")
     assert calls == ["other"]
 

@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from django_zrank import RankIndex
 from django_zrank.sync.watched_tables import unseen_tables, watched_tables
-from tests.testapp.models import Account, Club, Employee, Host, Manager, Person, Player, PlayerProxy, Profile
+from tests.testapp.models import Account, Club, Employee, Host, Manager, Player, PlayerProxy, Profile
 
 Read = dict[tuple[str, str], set[str] | None]
 
@@ -81,18 +81,6 @@ def test_parents_by_inheritance() -> None:
         ("Employee", "employee_ptr"): {"person_ptr"},
         ("Person", "employee_ptr__person_ptr"): {"id", "points"},
     }
-
-
-def test_parents_are_told_from_other_related_tables() -> None:
-    def inherited(model: Any, order: str, queryset: QuerySet[Any]) -> set[str]:
-        return {source.path for source in watched_tables(probe(model, order, queryset)) if source.inherited}
-
-    assert inherited(Manager, "points", Manager.objects.all()) == {
-        "employee_ptr",
-        "employee_ptr__person_ptr",
-    }
-    assert inherited(Person, "points", Person.objects.filter(employee__title="x")) == set()
-    assert inherited(Account, "pk", Account.objects.filter(club__is_open=True)) == set()
 
 
 def test_the_condition_of_a_join_is_read() -> None:

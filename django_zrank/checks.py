@@ -1,49 +1,322 @@
-"""Checks of the declaration of one index. Each yields messages with an id and a hint."""
+"""System checks: a wrong declaration or setting fails in ``manage.py check``, not in a request."""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from datetime import date
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, get_type_hints
 
+from django.apps.config import AppConfig
+from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.checks import CheckMessage
+from django.core import checks
+from django.core.checks import CheckMessage, Tags, register
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import Error, connections, models, router
 from django.db.models.constants import LOOKUP_SEP
+from django.utils.module_loading import import_string
+from django_redis.cache import RedisCache
 
-from ..codec.fields import SUPPORTED, follow, spelling_of, value_field
-from ..codec.filters import GROUP
-from ..codec.fingerprint import compiled
-from ..codec.shards import name_of
-from ..conf import get_settings
-from ..index import RankIndex
-from ..models import Mark
-from ..queries.view import METHODS
-from ..sync.dialects import DIALECTS
-from ..sync.watched_tables import unseen_tables, watched_tables
-from .hooks import check_attributes, check_hooks, error, problems_of, warning
+from .codec.fields import SUPPORTED, follow, spelling_of, value_field
+from .codec.filters import GROUP
+from .codec.shards import name_of
+from .conf import Settings, get_settings, raw_settings
+from .declaration import Declaration, compiled
+from .exceptions import CaptureError
+from .index import RankIndex
+from .models import Mark
+from .queries.view import METHODS
+from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
+from .registry import registry
+from .sync.dialects import DIALECTS
+from .sync.triggers import captured, unwatchable
+from .sync.watched_tables import unseen_tables, watched_tables
 
-__all__ = ["check_declaration"]
+Apps = Sequence[AppConfig] | None
+
+
+@register("zrank")
+def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The ``ZRANK`` dictionary."""
+    raw = raw_settings()
+    if not isinstance(raw, dict):
+        return [
+            checks.Error(
+                "ZRANK must be a dictionary.", hint="ZRANK = {…}; every key is optional.", id="zrank.E001"
+            )
+        ]
+    known = {field.name.upper(): field.name for field in fields(Settings)}
+    types = get_type_hints(Settings)
+    errors: list[CheckMessage] = []
+    for key, value in raw.items():
+        if key not in known:
+            hint = f"Known keys: {', '.join(sorted(known))}."
+            errors.append(checks.Error(f"ZRANK has no key {key!r}.", hint=hint, id="zrank.E002"))
+        elif problem := _setting_problem(known[key], value, types[known[key]]):
+            hint = f"The default is {getattr(Settings(), known[key])!r}."
+            errors.append(
+                checks.Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", hint=hint, id="zrank.E003")
+            )
+    return errors
+
+
+_PASSWORD: Final = re.compile(r"(://[^/@,]*:)[^/@,]*@")
+"""The password in a URL."""
+
+_CHOICES: Final = {
+    "capture": ("triggers", "signals"),
+    "unhealthy": ("raise", "serve_stale", "database"),
+    "reads": ("primary", "replica"),
+}
+
+
+def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
+    allowed: Any = (int, float) if expected is float else expected
+    if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
+        return f"must be {getattr(expected, '__name__', expected)}"
+    if expected is int and value < 1:
+        return "must be at least 1"
+    if expected is float and not 0 < value < float("inf"):
+        return "must be a positive number of seconds"
+    if name == "key_prefix" and (not value or "{" in value or "}" in value):
+        return "must be text without braces"
+    if value not in _CHOICES.get(name, (value,)):
+        return f"must be one of {', '.join(map(repr, _CHOICES[name]))}"
+    return None
+
+
+@register("zrank")
+def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The alias in ``CACHES`` that holds the indexes."""
+    if check_settings(app_configs):
+        return []
+    alias = get_settings().redis_alias
+    caches: Any = settings.CACHES
+    config = caches.get(alias)
+    if config is None:
+        hint = "Add it with BACKEND 'django_redis.cache.RedisCache', or name another in ZRANK['REDIS_ALIAS']."
+        return [checks.Error(f"CACHES has no alias {alias!r}.", hint=hint, id="zrank.E004")]
+    try:
+        backend = import_string(config.get("BACKEND", ""))
+    except ImportError:
+        backend = None
+    if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
+        hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
+        return [checks.Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
+    parts = (_check_sharing, _check_options, _check_cluster, _check_replicas, _check_tests)
+    return list(chain.from_iterable(check(alias, config) for check in parts))
+
+
+def _check_sharing(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    if message := sharing(alias):
+        hint = "Give them their own alias and database number (or server)."
+        yield checks.Warning(message, hint=hint, id="zrank.W001")
+
+
+def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    location = get_settings().test_location
+    is_shared = location is not None and location_of({"LOCATION": location}) == location_of(config)
+    if is_shared and not is_testing():
+        message = (
+            f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes."
+        )
+        hint = "Give tests a server or a database of their own. In settings for tests alone, silence this."
+        yield checks.Warning(message, hint=hint, id="zrank.W020")
+    if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
+        message = "These tests have no Redis of their own: what they save is not ranked."
+        hint = "Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this."
+        yield checks.Warning(message, hint=hint, id="zrank.W021")
+
+
+def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    options = config.get("OPTIONS", {})
+    pool = options.get("CONNECTION_POOL_KWARGS", {})
+    missing = [
+        name
+        for name in ("SOCKET_CONNECT_TIMEOUT", "SOCKET_TIMEOUT")
+        if not options.get(name) and not pool.get(name.lower())
+    ]
+    if missing:
+        yield checks.Warning(
+            f"CACHES[{alias!r}] sets no {' and no '.join(missing)}: a save() would wait for a server that "
+            "hangs as long as redis-py does by default (5 seconds).",
+            hint="Set both in its OPTIONS; 1 second is plenty.",
+            id="zrank.W002",
+        )
+    if pool.get("decode_responses"):
+        message = f"CACHES[{alias!r}] decodes responses, but members may be bytes."
+        hint = "Remove decode_responses from CONNECTION_POOL_KWARGS."
+        yield checks.Error(message, hint=hint, id="zrank.E006")
+
+
+def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    options, location = config.get("OPTIONS", {}), str(config.get("LOCATION"))
+    if options.get("CONNECTION_FACTORY") != "django_zrank.cluster.ConnectionFactory":
+        return
+    if "," in location or not location.startswith(("redis://", "rediss://")):
+        hint = "Name one node there, as redis://host:port, and others in OPTIONS['NODES'] as (host, port)."
+        problem = "The LOCATION of a cluster must be the URL of one node"
+    elif location_of(config)[-1] != "0":
+        hint = "Remove the number. A cluster has one database: give indexes that share it a KEY_PREFIX each."
+        problem = "The LOCATION of a cluster must name no database"
+    else:
+        return
+    shown = _PASSWORD.sub(r"\1…@", location)
+    yield checks.Error(f"CACHES[{alias!r}]: {problem}, not {shown!r}.", hint=hint, id="zrank.E007")
+
+
+_WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFactory")
+"""Ends of the names of factories that find replicas by themselves."""
+
+
+def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
+    is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
+    if is_alone and get_settings().reads == "replica":
+        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all reads go to the primary."
+        hint = "Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster."
+        yield checks.Warning(message, hint=hint, id="zrank.W007")
+
+
+@register("zrank")
+def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """Every registered index."""
+    errors = list(chain.from_iterable(map(_check_declaration, registry.classes)))
+    indexes = registry.all()
+    for name, times in Counter(index.name for index in indexes).items():
+        if times > 1:
+            hint = "Set name on all but one."
+            errors.append(checks.Error(f"{times} indexes are called {name!r}.", hint=hint, id="zrank.E011"))
+    default = None if check_settings(app_configs) else get_settings().default_index
+    if default is not None and default not in {index.name for index in indexes}:
+        hint = f"Registered: {', '.join(sorted(index.name for index in indexes)) or 'none'}."
+        errors.append(
+            checks.Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012")
+        )
+    return errors
+
+
+@register(Tags.database)
+def check_tables(
+    app_configs: Apps, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """Tables that triggers can't watch: they are looked at by ``migrate``, and ``check --database``."""
+    hint = "Rank a table that triggers can watch, in the database in which it is written; or set ZRANK = "
+    hint += '{"CAPTURE": "signals"}, whose gaps are documented.'
+    found: list[CheckMessage] = []
+    for using in databases or ():
+        with suppress(CaptureError):  # said by another check
+            for index, table, problem in unwatchable(using, captured(using)):
+                message = f": triggers can't watch {table}, which {problem}."
+                found.append(error(type(index), message, hint, "zrank.E043"))
+    return found
+
+
+# Declarations
+
+_HOOKS: Final = {name for name in vars(Declaration) if name.startswith(("get_", "aget_"))} - {"get_ranked"}
+
+SETTINGS: Final = {name for name in Declaration.__annotations__ if not name.startswith("_")}
+
+_STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
+
+
+def error(cls: type, message: str, hint: str, code: str) -> checks.Error:
+    """An error of a declaration. ``message`` follows the name of the class."""
+    return checks.Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
+
+
+def warning(cls: type, message: str, hint: str, code: str) -> checks.Warning:
+    return checks.Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
+
+
+def _check_attributes(cls: type[RankIndex]) -> Iterator[CheckMessage]:
+    """Names that are nearly those of an attribute, and names that RankIndex needs for itself."""
+    own = {
+        name: base
+        for base in reversed(cls.__mro__)
+        if base not in RankIndex.__mro__
+        for name in vars(base)
+        if not name.startswith("_")
+    }
+    for name, base in own.items():
+        if name in SETTINGS | _HOOKS:
+            continue
+        meant = _meant(name)
+        if hasattr(RankIndex, name):
+            hint = f"Did you mean {meant}?" if meant else "Choose another name."
+            yield error(base, f".{name} hides an attribute of RankIndex.", hint, "zrank.E029")
+        elif meant:
+            hint = f"Did you mean {meant}? If not, choose another name, or begin it with an underscore."
+            yield warning(base, f".{name} is not an attribute of RankIndex.", hint, "zrank.W006")
+
+
+def _meant(name: str) -> str:
+    """The attribute or method that ``name`` nearly is, if any."""
+    stem = name.removeprefix("get_")
+    close = get_close_matches(stem, _STEMS, n=1, cutoff=0.75)
+    if not close:
+        return ""
+    is_hook = stem != name or close[0] not in SETTINGS
+    return f"get_{close[0]}()" if is_hook else close[0]
+
+
+def _check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
+    """Methods that can't be called as RankIndex calls them."""
+    for name, problem in _problems_of(cls).items():
+        written = f"{'async ' * name.startswith('a')}def {name}({', '.join(['self', *_parameters(name)])})"
+        yield error(cls, f".{name} {problem}.", f"Write it as RankIndex does: {written}.", "zrank.E028")
+    blank = object.__new__(cls)
+    if blank.has_async_excluded and not blank.has_blocking_excluded:
+        hint = "Define get_excluded() as well as aget_excluded(): recommend() and the REST API call it."
+        yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
+
+
+def _problems_of(cls: type[RankIndex]) -> dict[str, str]:
+    """Methods that can't be called as RankIndex calls them, and why not."""
+    blank = object.__new__(cls)
+    found = {
+        name: _hook_problem(getattr(blank, name), _parameters(name), is_async=name.startswith("a"))
+        for name in sorted(_HOOKS)
+    }
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def _parameters(hook: str) -> list[str]:
+    return [name for name in inspect.signature(getattr(RankIndex, hook)).parameters if name != "self"]
+
+
+def _hook_problem(hook: Any, names: list[str], *, is_async: bool) -> str:
+    if not callable(hook):
+        return f"is {hook!r}, not a method"
+    if inspect.iscoroutinefunction(hook) != is_async:
+        return "is not async" if is_async else "is async"
+    try:
+        inspect.signature(hook).bind(*names)
+    except (TypeError, ValueError) as error:
+        return f"can't be called with ({', '.join(names)}): {error}"
+    return ""
+
 
 _KEEP_IT: Final = "Keep what it computes in a column of the row, and filter by that."
 
 
-_MOST_SHARDS: Final = 1024
-
-_LONGEST: Final = 255
-"""The longest name of a shard, in characters."""
-
-
-def check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
+def _check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     """Check everything that can be checked without a query."""
-    found = list(check_attributes(cls))
+    found = list(_check_attributes(cls))
     yield from found
     if any(message.is_serious() for message in found):
         return  # what is hidden is needed below
-    yield from check_hooks(cls)
-    wrong = {hook.removeprefix("get_") for hook in problems_of(cls)}
+    yield from _check_hooks(cls)
+    wrong = {hook.removeprefix("get_") for hook in _problems_of(cls)}
     if not wrong.isdisjoint({"model", "name"}):
         return
     try:
@@ -178,13 +451,16 @@ def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
         yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
 
 
+_MOST_SHARDS: Final = 1024
+
+
 def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
     cls, count = type(index), index.get_shards()
     if type(count) is not int or not 1 <= count <= _MOST_SHARDS:
         hint = f"A whole number from 1 to {_MOST_SHARDS:,}. A read queries all of them: use no more than servers."
         yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
-    elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > _LONGEST:
-        hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most {_LONGEST} characters."
+    elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > 255:
+        hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most 255 characters."
         yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
 
 
