@@ -195,10 +195,12 @@ def forget(index: RankIndex) -> None:
     _kept.forget((index, index.get_using()))
 
 
-def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[EncodedRow]:
+def encode(
+    index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
+) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
     of all parts, the last flush that the rows contain. Rows that can't be read or ranked are logged and skipped."""
-    if index.column is not None:
+    if stores and index.column is not None:
         rows = _note_flush(rows, stores)
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
