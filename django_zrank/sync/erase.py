@@ -18,14 +18,12 @@ from ..index import RankIndex
 from ..models import Batch, Generation
 from ..store import Store
 from .flush import write_scores
+from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
-from .other_shards import other_shards
 from .push import push
 from .reach import Reach
 from .transactions import refuse_transaction
 from .watched_tables import every_row
-
-__all__ = ["Erased", "erase"]
 
 _KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
 

@@ -6,29 +6,31 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
-from django.db import connections, transaction
+from django.db import DataError, IntegrityError, connections, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from .. import notes
+from ..codec.awake import TimeAgo
+from ..codec.units import Number
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..queries.query import Query
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
-from ..store import Epoch, Number, Store
+from ..store import Epoch, Store
 from . import rows
 from .reach import Reach
-from .seen import write_seen
-from .transactions import is_open, require_writable, without_waiting
-
-__all__ = ["Pushed", "Written", "forget", "known", "push", "read", "try_push", "write"]
+from .transactions import briefly, is_open, require_writable, without_waiting
+from .watched_tables import every_row
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -269,7 +271,7 @@ def _see(index: RankIndex, members: Sequence[Any], touched: Sequence[Any]) -> No
     """Write to the column that ``members`` and ``touched`` were seen now, and push ``members``."""
     try:
         with without_waiting(connections[index.get_using()]):
-            locked = write_seen(index, [*members, *touched]) if index.seen_field else []
+            locked = _write_seen(index, [*members, *touched]) if index.seen_field else []
             if members:
                 push(index, members)
     except Busy as error:
@@ -282,3 +284,65 @@ def _see(index: RankIndex, members: Sequence[Any], touched: Sequence[Any]) -> No
 
 
 unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")
+
+
+# The column that tells when a row was last seen
+
+
+_STATEMENT: Final = 200
+"""Rows of one statement: SQLite may not take more than 999 parameters."""
+
+_SEEN_PATIENCE: Final = 0.2
+"""Seconds for which a caller waits for rows that are locked."""
+
+_SEEN_PAUSE: Final = 0.02
+
+_NOW: Final = timedelta(0)
+
+
+def _write_seen(index: RankIndex, pks: Iterable[Any]) -> list[Any]:
+    """Write to the column of rows that they were seen now, and let it rest. Return those that stay locked, and are left
+    as they are.
+
+    A later time in the column is kept. What a constraint of the database refuses is logged, and lost.
+
+    Raises :exc:`~django_zrank.exceptions.Busy` if SQLite is locked.
+    """
+    todo, deadline = list(pks), monotonic() + _SEEN_PATIENCE
+    while True:
+        locked: list[Any] = []
+        for chunk in batched(todo, _STATEMENT):
+            began = monotonic()
+            found = _write_some(index, chunk)
+            locked += found
+            texts = [index.to_text(pk) for pk in chunk if pk not in found]
+            # From the time in the column, which is older the longer the write has waited.
+            rest = index.awake.rest - timedelta(seconds=monotonic() - began)  # type: ignore[union-attr]
+            for part, own in index.split(texts).items() if rest > _NOW else ():
+                Store.of(part).rest_members(own, rest)
+        if not locked or monotonic() >= deadline:
+            return locked
+        todo = locked
+        sleep(_SEEN_PAUSE)
+
+
+def _write_some(index: RankIndex, pks: list[Any]) -> list[Any]:
+    try:
+        return briefly(index.get_using(), lambda: _update(index, pks), patience=_SEEN_PATIENCE)
+    except (DataError, IntegrityError) as error:
+        if len(pks) > 1:
+            return [pk for one in pks for pk in _write_some(index, [one])]
+        logger.error("Index %r: the database refuses the time of %s: %s", index.name, *pks, error)
+        return []
+
+
+def _update(index: RankIndex, pks: list[Any]) -> list[Any]:
+    using, name = index.get_using(), index.seen_field.name  # type: ignore[union-attr]
+    rows = every_row(index.model, using).filter(pk__in=pks)
+    skips = connections[using].features.has_select_for_update_skip_locked
+    # Don't wait for a lock whose holder may have been stopped, nor in a deadlock.
+    lock = rows.select_for_update(skip_locked=True) if skips else rows.select_for_update(nowait=True)
+    free = set(lock.values_list("pk", flat=True))
+    now = TimeAgo(_NOW)
+    rows.filter(Q(**{name: None}) | Q(**{f"{name}__lt": now}), pk__in=free).update(**{name: now})
+    return list(rows.exclude(pk__in=free).values_list("pk", flat=True)) if len(free) < len(pks) else []

@@ -246,19 +246,19 @@ def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repai
             parts[part].include({member: rows[member] for member in own})
         report.rows += len(rows)
         progress(len(rows))
-    for part in parts.values():
-        part.check_names()
-        part.settle()
-    for part in parts.values():
-        part.require_same()
+    for shard in parts.values():
+        shard.check_names()
+        shard.settle()
+    for shard in parts.values():
+        shard.require_same()
     if not (repair and report.drift):
         return
     # Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs.
-    pks = [part.pk_of(member) for part in parts.values() for member in part.wrong if part.is_own(member)]
+    pks = [shard.pk_of(member) for shard in parts.values() for member in shard.wrong if shard.is_own(member)]
     is_repaired = False
     if len(pks) == report.drift <= _FEW and None not in pks:
         leave(index, pks)
-        looks = [part.look(part.wrong) for part in parts.values() if part.wrong]
+        looks = [shard.look(shard.wrong) for shard in parts.values() if shard.wrong]
         is_repaired = all(wrong.keys() <= moving for wrong, moving in looks)
     if not is_repaired:
         rebuild(index, polite=True)
@@ -430,12 +430,12 @@ class _Part:
                     number = int(counted) if counted.isdigit() else None
                     broken.setdefault(value, Example(label, right, number, "count of a value"))
 
-        (ranking,) = self.call("ZCARD", name).keys
+        ranking: Any = self.call("ZCARD", name).keys[0]
         listed, counts = ranking + b":values", ranking + b":counts"
         for values in self.store.scan("ZSCAN", listed):
             check(values)
-        values, numbers = self.store.read([Call("ZCARD", (listed,)), Call("HLEN", (counts,))])
-        if total != size or values != numbers or self.was_written():
+        numbers = self.store.read([Call("ZCARD", (listed,)), Call("HLEN", (counts,))])
+        if total != size or numbers[0] != numbers[1] or self.was_written():
             for values in self.store.scan("HSCAN", counts):
                 check(values)
             for stored in filter(None, self.scan(name)):
