@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -14,9 +14,7 @@ from redis import Redis
 
 from .cluster import name_of_node, node_of, primaries
 from .codec.layout import PLAIN, Layout
-from .codec.shards import whole_of
 from .codec.units import Number
-from .conf import get_settings
 from .members import batched
 from .queries.counts import Size
 from .queries.query import Query, one
@@ -24,7 +22,6 @@ from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
-from .redis.keys import Keys
 from .redis.replicas import wrote
 from .redis.scripts import Script
 from .redis.steps import Steps, drive
@@ -69,12 +66,6 @@ _SCANNED: Final = 1000
 
 _KEYS: Final = 500
 """Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
-
-_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
-"""The command that removes a member from a key, by the word of its name."""
-
-_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":given-up", ":values")
-"""The ends of the names of an intersection's keys in which no members are."""
 
 _VALUES: Final = 100
 """Distinct values that one call counts: those with tie bytes take two binary searches each."""
@@ -617,52 +608,10 @@ class Store(Executor):
 
     # Erasing one member
 
-    def count_rankings(self, member: str) -> int:
-        """Return the number of rankings that a member stands in, in all builds."""
-        count = 0
-        for keys in map(self.keys.at, filter(None, self.noted("generation", "building"))):
-            calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
-            score, membership = self.read(calls)
-            if score is not None or membership is not None:
-                _, names = self.layout.split(membership or b"")
-                count += 1 + len(names.split(b"\0") if names else ())
-        return count
-
-    def is_pending(self, member: str) -> bool:
-        """Return True if a change of the member's score is pending or in flight."""
-        taken, settled = self.noted("taken", "settled")
-        hashes = [self.keys.pending, *([self.keys.carried(int(taken))] if taken != settled else [])]
-        return any(self.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
-
     def forget_version(self, member: str) -> str:
         """Forget the version of a member's newest write. Return "building" if it is kept until a rebuild ends."""
         word: bytes = self.call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
         return word.decode()
-
-    def erase(self, member: str, indexes: Sequence[Keys]) -> Counter[str]:
-        """Remove a member from every key but those of builds, a few keys at a time, and return the numbers of removals
-        by the words of the keys' names. Intersections are removed as a whole. ``once``: idempotency keys, which are
-        kept. ``indexes``: this part and others on the same server, whose keys are found by the same scan."""
-        removed, owners = Counter[str](), {keys.tag: keys for keys in indexes}
-        whole = Keys.of(get_settings().key_prefix, whole_of(self.name))
-        for piece in self.scan_keys(whole.tag.removesuffix("}"), _KEYS):
-            calls: list[tuple[str, Call]] = []
-            for key in map(bytes.decode, piece):
-                keys = owners.get(key[: key.find("}") + 1])
-                if keys is None:
-                    continue
-                kind = keys.kind_of(key)
-                if key == keys.seen(member) or (
-                    kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
-                ):
-                    calls.append((kind, Call("UNLINK", (key,))))
-                elif kind in _REMOVALS:
-                    calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
-                removed["once"] += kind == "once"
-            replies = self.send(Request([call for _, call in calls], spread=True)) if calls else []
-            for (kind, _), reply in zip(calls, replies, strict=True):
-                removed[kind] += reply
-        return removed
 
 
 def _text(score: Number | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,10 +13,13 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
+from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
+from ..queries.request import Call, Request
+from ..redis.keys import Keys
 from ..store import Store
 from .flush import write_scores
 from .leftovers import other_shards
@@ -24,6 +28,15 @@ from .push import push
 from .reach import Reach
 from .transactions import refuse_transaction
 from .watched_tables import every_row
+
+_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+"""The command that removes a member from a key, by the word of its name."""
+
+_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":given-up", ":values")
+"""The ends of the names of an intersection's keys in which no members are."""
+
+_SCANNED: Final = 500
+"""Keys that one round trip looks at, and removes."""
 
 _KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
 
@@ -71,9 +84,9 @@ def erase(index: RankIndex, member: Any) -> Erased:
         )
     store, is_member = Store.of(part), partial(_is_member, index, pk)
     erased = Erased(index.name, text)
-    removed, remains = Counter(rankings=store.count_rankings(text)), erased.remains
+    removed, remains = Counter(rankings=_count_rankings(store, text)), erased.remains
     has_row = every_row(index.model, index.get_using()).filter(pk=pk).exists()
-    if has_row and store.is_pending(text):
+    if has_row and _is_pending(store, text):
         write_scores(part)
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
@@ -86,7 +99,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
-    if has_row and store.is_pending(text):
+    if has_row and _is_pending(store, text):
         raise Busy(
             f"Index {index.name!r}: the score of {text} has changed in Redis, and is not written to its row, which may "
             "be locked. Run sync_zrank, and erase the member then."
@@ -105,7 +118,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
     neighbours = {parts[0]: parts for parts in nodes.values()}
 
     def clean(part: RankIndex) -> Counter[str]:
-        return Store.of(part).erase(text, [Store.of(one).keys for one in neighbours[part]])
+        return _remove(Store.of(part), text, [Store.of(one).keys for one in neighbours[part]])
 
     for found in reach.each(neighbours, clean).values():
         removed.update(found)
@@ -139,3 +152,47 @@ def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:
     with suppress(ValueError):
         return text is not None and bool(index.from_text(text) == pk)
     return False
+
+
+def _count_rankings(store: Store, member: str) -> int:
+    """Return the number of rankings that a member stands in, in all builds."""
+    count = 0
+    for keys in map(store.keys.at, filter(None, store.noted("generation", "building"))):
+        calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
+        score, membership = store.read(calls)
+        if score is not None or membership is not None:
+            _, names = store.layout.split(membership or b"")
+            count += 1 + len(names.split(b"\0") if names else ())
+    return count
+
+
+def _is_pending(store: Store, member: str) -> bool:
+    """Return True if a change of the member's score is pending or in flight."""
+    taken, settled = store.noted("taken", "settled")
+    hashes = [store.keys.pending, *([store.keys.carried(int(taken))] if taken != settled else [])]
+    return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
+
+
+def _remove(store: Store, member: str, parts: Sequence[Keys]) -> Counter[str]:
+    """Remove a member from every key of ``parts``, all on the server of ``store``, but those of builds, a few keys at a
+    time; intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that
+    are kept."""
+    removed, owners = Counter[str](), {keys.tag: keys for keys in parts}
+    whole = Keys.of(get_settings().key_prefix, whole_of(store.name))
+    for piece in store.scan_keys(whole.tag.removesuffix("}"), _SCANNED):
+        calls: list[tuple[str, Call]] = []
+        for key in map(bytes.decode, piece):
+            keys = owners.get(key[: key.find("}") + 1])
+            if keys is None:
+                continue
+            kind = keys.kind_of(key)
+            is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
+            if is_of_many or key == keys.seen(member):
+                calls.append((kind, Call("UNLINK", (key,))))
+            elif kind in _REMOVALS:
+                calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
+            removed["once"] += kind == "once"
+        replies = store.send(Request([call for _, call in calls], spread=True)) if calls else []
+        for (kind, _), reply in zip(calls, replies, strict=True):
+            removed[kind] += reply
+    return removed
