@@ -13,13 +13,11 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
-from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
-from ..redis.keys import Keys
 from ..store import Store
 from .flush import write_scores
 from .leftovers import other_shards
@@ -94,8 +92,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk])  # after which nobody can change its score
     if marks:
-        settled = unmark(index, [Processed(marks, {part})], pushed.written)
-        if settled:
+        if unmark(index, [Processed(marks, {part})], pushed.written):
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
@@ -116,11 +113,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
         removed[word] += 1
         nodes.setdefault(node, []).append(part)
     neighbours = {parts[0]: parts for parts in nodes.values()}
-
-    def clean(part: RankIndex) -> Counter[str]:
-        return _remove(Store.of(part), text, [Store.of(one).keys for one in neighbours[part]])
-
-    for found in reach.each(neighbours, clean).values():
+    for found in reach.each(neighbours, lambda part: _remove(neighbours[part], text)).values():
         removed.update(found)
     for failure in reach.failed.values():
         raise failure
@@ -173,13 +166,13 @@ def _is_pending(store: Store, member: str) -> bool:
     return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
 
 
-def _remove(store: Store, member: str, parts: Sequence[Keys]) -> Counter[str]:
-    """Remove a member from every key of ``parts``, all on the server of ``store``, but those of builds, a few keys at a
-    time; intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that
-    are kept."""
-    removed, owners = Counter[str](), {keys.tag: keys for keys in parts}
-    whole = Keys.of(get_settings().key_prefix, whole_of(store.name))
-    for piece in store.scan_keys(whole.tag.removesuffix("}"), _SCANNED):
+def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
+    """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
+    intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
+    kept."""
+    removed, store = Counter[str](), Store.of(parts[0])
+    owners = {keys.tag: keys for keys in (Store.of(part).keys for part in parts)}
+    for piece in store.scan_keys(Store.of(parts[0].whole).keys.tag.removesuffix("}"), _SCANNED):
         calls: list[tuple[str, Call]] = []
         for key in map(bytes.decode, piece):
             keys = owners.get(key[: key.find("}") + 1])
