@@ -15,20 +15,6 @@ from .recent import Recent
 if TYPE_CHECKING:
     from .store import Health
 
-__all__ = [
-    "RETIRED",
-    "TESTS",
-    "forget",
-    "has_all",
-    "is_accepted",
-    "is_noted",
-    "may_be_believed",
-    "may_be_written",
-    "newest_batch",
-    "noted",
-    "prefetch",
-]
-
 TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
 

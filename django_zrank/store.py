@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -14,9 +14,7 @@ from redis import Redis
 
 from .cluster import name_of_node, node_of, primaries
 from .codec.layout import PLAIN, Layout
-from .codec.shards import whole_of
 from .codec.units import Number
-from .conf import get_settings
 from .declaration import Declaration
 from .members import batched
 from .queries.counts import Size
@@ -25,23 +23,8 @@ from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
-from .redis.keys import Keys
 from .redis.replicas import wrote
 from .redis.scripts import Script
-
-__all__ = [
-    "LOAD_LIMIT",
-    "Applied",
-    "BuiltRow",
-    "Change",
-    "Epoch",
-    "Flight",
-    "Health",
-    "Number",
-    "Replaced",
-    "Store",
-    "Swept",
-]
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
@@ -80,12 +63,6 @@ _SCANNED: Final = 1000
 
 _KEYS: Final = 500
 """Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
-
-_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
-"""The command that removes a member from a key, by the word of its name."""
-
-_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":values", ":counts")
-"""The ends of the names of an intersection's keys in which no members are."""
 
 _VALUES: Final = 100
 """Distinct values that one call counts: those with tie bytes take two binary searches each."""
@@ -258,31 +235,27 @@ class Store(Executor):
         """Return the store of a part of an index."""
         return cls(part.name, part.layout, part.rule)
 
-    def _call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
+    def call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
+        """Return the reply to one call."""
         return self.send(Request((Call(command, keys, arguments),)))[0]
 
-    def _noted(self, *fields: str) -> list[str]:
+    def noted(self, *fields: str) -> list[str]:
         """Return fields of the index's ``meta``, '' for those that are missing."""
-        return [(value or b"").decode() for value in self._call("HMGET", (self.keys.meta,), fields)]
+        return [(value or b"").decode() for value in self.call("HMGET", (self.keys.meta,), fields)]
 
     def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
         """Return True if a script has done its work; False if it was superseded, with nothing changed."""
-        return bool(self._call(script, keys, arguments) == b"done")
+        return bool(self.call(script, keys, arguments) == b"done")
 
     def size(self) -> int:
         return self.run(partial(Size().query, View(self.layout)))
-
-    @property
-    def _layout(self) -> tuple[int, int, int]:
-        """The layout as writing scripts take it. Reading scripts don't take the last."""
-        return self.layout.width, int(self.layout.memberships), int(self.layout.dense)
 
     # Health
 
     def note_watcher(self, seconds: float) -> None:
         """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
         call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
-        self._call(call[0], (self.keys.watcher,), call[1])
+        self.call(call[0], (self.keys.watcher,), call[1])
 
     def check_health(self) -> Health:
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
@@ -344,7 +317,7 @@ class Store(Executor):
         for change in changes:
             first.setdefault(change[0], change)
         live, built = keys.at(epoch.generation), keys.at(epoch.building)
-        begins = (*epoch[:4], self.WINDOW, self.LEASE, *self._layout)
+        begins = (*epoch[:4], self.WINDOW, self.LEASE, *map(int, self.layout))
         script = scripts.APPLY_CHANGES
         names: tuple[str, ...] = (live.root, built.root, keys.recent, keys.meta, keys.doomed)
         ends: tuple[Any, ...] = ()
@@ -442,7 +415,9 @@ class Store(Executor):
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
         return all(
-            self._is_done(script, touched, (building, *self._layout, b"".join(map(self._pack, piece)), *ends))
+            self._is_done(
+                script, touched, (building, *map(int, self.layout), b"".join(map(self._pack, piece)), *ends)
+            )
             for _, piece in self._pieces(rows, LOADED)
         )
 
@@ -450,7 +425,7 @@ class Store(Executor):
         """Note that a rebuild is alive while the database still looks for its first rows."""
         keys = self.keys  # without what is pending, which no row that comes would be merged with
         where = (keys.at(building).root, keys.recent, keys.meta)
-        self._call(scripts.LOAD_ROWS, where, (building, *self._layout, b""))
+        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b""))
 
     def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
@@ -473,7 +448,7 @@ class Store(Executor):
     def unlink_doomed(self) -> None:
         """Unlink the keys of generations that were replaced or given up, in pieces."""
         keys = self.keys
-        for name in self._call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
+        for name in self.call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
             while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
@@ -489,7 +464,7 @@ class Store(Executor):
         """
         keys = self.keys
         args = (term, flushed, limit, _FEW, _MANY, self.LEASE, self.rule)
-        verdict, *taken = self._call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
+        verdict, *taken = self.call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
         if verdict == b"superseded":
             raise self.not_accepted()
         if verdict != b"taken":
@@ -510,25 +485,6 @@ class Store(Executor):
         """Note that the column contains the flush. Return False if that was known, or on another server."""
         return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
 
-    def in_flight(self) -> tuple[int, int]:
-        """Return the numbers of the last flush that began, and of the last one that was settled."""
-        taken, settled = self._noted("taken", "settled")
-        return int(taken or 0), int(settled or 0)
-
-    def noted_rule(self) -> str:
-        """Return the rule that was declared when the first of the pending scores changed; "" for none."""
-        (rule,) = self._noted("rule")
-        return rule
-
-    def close(self) -> None:
-        """Forget the live generation, so that nothing can be read or changed any more."""
-        self._call("HDEL", (self.keys.meta,), ("generation", "building"))
-
-    def took(self) -> int:
-        """Return the version of the write that took the last flush."""
-        (version,) = self._noted("took")
-        return int(version or 0)
-
     def reconcile_pending(
         self,
         health: Health,
@@ -546,7 +502,7 @@ class Store(Executor):
         for piece in [*batched(members, _RECONCILED)] or [[]]:
             how = (health.server, health.term, self.rule, flushed, int(committed), int(everything))
             args = (*how, len(written), *written, *piece)
-            self._call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
+            self.call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of members with changes pending or in flight, and the age of the oldest in seconds."""
@@ -558,7 +514,7 @@ class Store(Executor):
         )
         (taken, settled, since), members, (seconds, micros) = self.send(Request(calls))
         if int(settled or 0) < int(taken or 0):
-            members += self._call("HLEN", (keys.carried(int(taken)),))
+            members += self.call("HLEN", (keys.carried(int(taken)),))
         if not (members and since):
             return members, 0.0
         return members, max(0.0, seconds + (micros - int(since)) / 1e6)
@@ -569,11 +525,11 @@ class Store(Executor):
         """Note that the column of ``members`` was written, and needs no touch until ``rest`` is over."""
         if members:
             micros = rest // timedelta(microseconds=1)
-            self._call(scripts.REST_MEMBERS, (self.keys.touched,), (micros, *members))
+            self.call(scripts.REST_MEMBERS, (self.keys.touched,), (micros, *members))
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        generation, term, moment = self._noted("generation", "term", "swept")
+        generation, term, moment = self.noted("generation", "term", "swept")
         return Swept(generation, term, int(moment) if moment else None)
 
     def note_swept(self, since: Swept, moment: int) -> bool:
@@ -591,7 +547,7 @@ class Store(Executor):
         twice. None that stays while they are read is left out."""
         cursor, ended = 0, False
         while not ended:
-            cursor, found = self._call(command, (key,), (cursor, "COUNT", _SCANNED))
+            cursor, found = self.call(command, (key,), (cursor, "COUNT", _SCANNED))
             yield [member for member, _ in found] if command == "ZSCAN" else list(found)
             ended = cursor == 0
 
@@ -616,7 +572,7 @@ class Store(Executor):
         keys = (self.keys.at(generation).root, self.keys.meta)
         checked: list[tuple[bytes, int, bytes, bool]] = []
         for piece in batched(values, _VALUES):
-            reply = self._call(scripts.CHECK_COUNTS, keys, (generation, self.layout.width, ranking, *piece))
+            reply = self.call(scripts.CHECK_COUNTS, keys, (generation, self.layout.width, ranking, *piece))
             if reply == [b"superseded"]:
                 raise Replaced
             checked += (
@@ -640,65 +596,19 @@ class Store(Executor):
 
     # Pruning
 
-    def builds(self) -> list[str]:
-        """Return the generations that Redis holds, live or being built; none if it has nothing of the index."""
-        return [name for name in self._noted("generation", "building") if name]
-
     def unlink_all(self, generation: str | None = None, *, dry_run: bool = False) -> int:
         """Remove every key of the index, or of a generation that is not live, a few at a time, and return their number.
         ``dry_run``: only count them."""
         prefix = f"{self.keys.tag}:" if generation is None else self.keys.at(generation).below
         pieces = filter(None, self.scan_keys(prefix, _KEYS))
-        return sum(len(keys) if dry_run else self._call("UNLINK", keys) for keys in pieces)
+        return sum(len(keys) if dry_run else self.call("UNLINK", keys) for keys in pieces)
 
     # Erasing one member
 
-    def count_rankings(self, member: str) -> int:
-        """Return the number of rankings that a member stands in, in all builds."""
-        count = 0
-        for keys in map(self.keys.at, self.builds()):
-            calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
-            score, membership = self.read(calls)
-            if score is not None or membership is not None:
-                _, names = self.layout.split(membership or b"")
-                count += 1 + len(names.split(b"\0") if names else ())
-        return count
-
-    def is_pending(self, member: str) -> bool:
-        """Return True if a change of the member's score is pending or in flight."""
-        taken, settled = self._noted("taken", "settled")
-        hashes = [self.keys.pending, *([self.keys.carried(int(taken))] if taken != settled else [])]
-        return any(self.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
-
     def forget_version(self, member: str) -> str:
         """Forget the version of a member's newest write. Return "building" if it is kept until a rebuild ends."""
-        word: bytes = self._call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
+        word: bytes = self.call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
         return word.decode()
-
-    def erase(self, member: str, indexes: Sequence[Keys]) -> Counter[str]:
-        """Remove a member from every key but those of builds, a few keys at a time, and return the numbers of removals
-        by the words of the keys' names. Intersections are removed as a whole. ``once``: idempotency keys, which are
-        kept. ``indexes``: this part and others on the same server, whose keys are found by the same scan."""
-        removed, owners = Counter[str](), {keys.tag: keys for keys in indexes}
-        whole = Keys.of(get_settings().key_prefix, whole_of(self.name))
-        for piece in self.scan_keys(whole.tag.removesuffix("}"), _KEYS):
-            calls: list[tuple[str, Call]] = []
-            for key in map(bytes.decode, piece):
-                keys = owners.get(key[: key.find("}") + 1])
-                if keys is None:
-                    continue
-                kind = keys.kind_of(key)
-                if key == keys.seen(member) or (
-                    kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
-                ):
-                    calls.append((kind, Call("UNLINK", (key,))))
-                elif kind in _REMOVALS:
-                    calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
-                removed["once"] += kind == "once"
-            replies = self.send(Request([call for _, call in calls], spread=True)) if calls else []
-            for (kind, _), reply in zip(calls, replies, strict=True):
-                removed[kind] += reply
-        return removed
 
 
 def _text(score: Number | None) -> str:

@@ -33,8 +33,8 @@ from .notes import TESTS
 from .redis import isolation
 from .registry import registry
 from .store import Store
-from .sync.breaker import breaker
 from .sync.push import forget
+from .sync.reach import breaker
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
 

@@ -19,8 +19,6 @@ try:
 except ImportError:
     tqdm = None  # type: ignore[assignment, misc]
 
-__all__ = ["IndexCommand", "ProgressCommand", "ZRankCommand"]
-
 
 class ZRankCommand(BaseCommand):
     """A command that prints only errors at ``--verbosity 0``, and errors of the app without a traceback."""

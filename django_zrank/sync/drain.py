@@ -17,7 +17,7 @@ from ..index import RankIndex
 from ..models import Mark
 from ..recent import Recent
 from ..signals import drained
-from ..store import Health, Store
+from ..store import Store
 from .marks import (
     Processed,
     Seen,
@@ -37,8 +37,6 @@ from .rebuild import rebuild
 from .rows import parse_key
 from .transactions import PATIENCE, refuse_transaction, without_waiting
 from .watched_tables import watched_tables
-
-__all__ = ["drain", "drain_soon"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -71,7 +69,7 @@ def drain(
 
 class _Drain:
     """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
-    so many members."""
+    so many members; and read no further batch."""
 
     def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
@@ -83,50 +81,33 @@ class _Drain:
         self.has_expanded = False
         """True if marks were left for the members of related rows."""
 
-    def run(self, limit: int | None) -> int:
-        """Process all marks, at most ``limit``. Return their number."""
-        healths = self.begin()
-        done = last = 0
+        self.read, self.last = 0, 0
+        """The number of marks that were read, and the id of the last one."""
+
+    def run(self, limit: int | None, last: int = 0) -> int:
+        """Process the marks beyond the id ``last``, at most ``limit``. Return their number."""
+        healths = self.reach.each(self.index.parts, lambda part: Store.of(part).check_health())
+        self.reach.require()
+        self.last, done = last, 0
         for _ in range(2):  # the second time for the members that marks of related rows lead to
             until = newest_mark(self.index)
             while limit is None or done < limit:
                 size = self.batch_size if limit is None else min(self.batch_size, limit - done)
-                marks = next_marks(self.index, last, until, size)
+                marks = next_marks(self.index, self.last, until, size, everybody=self.share is None)
                 if not marks:
                     break
-                last = marks[-1][0]
-                done += self.process_kinds(marks)
+                self.last, self.read = marks[-1][0], self.read + len(marks)
+                # Those of related rows first.
+                for is_named in (False, True):
+                    if own := [mark for mark in marks if (mark[1] is None) is is_named]:
+                        done += self.process(own)
+                if self.share is not None:
+                    break
             if not self.has_expanded:
                 break
-        self.end(healths)
-        return done
-
-    def run_share(self, last: int) -> int:
-        """Process a share of the marks beyond the id ``last``. Return the id to go on from: 0 if none of
-        them waits on, and all parts can be reached."""
-        healths = self.begin()
-        marks = self.share_of(last)
-        done = self.process_kinds(marks)
-        if self.has_expanded:
-            more = self.share_of(marks[-1][0])
-            done, marks = done + self.process_kinds(more), marks + more
-        self.end(healths)
-        last = marks[-1][0] if marks else last
-        return last if self.reach.failed or done < len(marks) else 0
-
-    def share_of(self, last: int) -> list[Seen]:
-        return next_marks(self.index, last, newest_mark(self.index), _SHARE, everybody=False)
-
-    def begin(self) -> dict[RankIndex, Health]:
-        """Return the state of each part that can be reached."""
-        healths = self.reach.each(self.index.parts, lambda part: Store.of(part).check_health())
-        self.reach.require()
-        return healths
-
-    def end(self, healths: Mapping[RankIndex, Health]) -> None:
-        """End the replays of parts that have caught up."""
         self.reach.each(healths, lambda part: self.finish(part, healths[part].behind))
         self.reach.require()
+        return done
 
     def finish(self, part: RankIndex, behind: str) -> None:
         """End the replay of a part, if no mark of it still waits; and purge old batches and generations."""
@@ -135,32 +116,20 @@ class _Drain:
             ids = replayed_marks(part).values_list("id", flat=True)
             if not any(part in self.left.get(pk, (part,)) for pk in ids.iterator()):
                 store.finish_replay(behind)
-        _purge(part, store)
-
-    def process_kinds(self, marks: list[Seen]) -> int:
-        """Process one batch: marks of related rows, then those of members. Return their number."""
-        kinds: dict[bool, list[Seen]] = {True: [], False: []}
-        for mark in marks:
-            kinds[mark[1] is not None].append(mark)
-        return sum(self.process(own) for own in kinds.values() if own)
+        if _due("purge", part, _PURGE_EVERY):
+            store.unlink_doomed()
+            forget_batches(part, get_settings().keep_marks)
 
     def process(self, marks: list[Seen]) -> int:
-        """Process marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone."""
+        """Process marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone: then
+        it is logged and left."""
         try:
             return self.apply(marks)
-        except DataError as error:
-            return self.isolate(marks, error)
-        except (ZRankError, DatabaseError, InterfaceError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a declaration or a value raises
-            return self.isolate(marks, error)
-
-    def process_halves(self, marks: list[Seen]) -> int:
-        half = len(marks) // 2
-        return self.process(marks[:half]) + self.process(marks[half:])
-
-    def isolate(self, marks: list[Seen], error: Exception) -> int:
-        """Process a batch that failed by halves. A mark that fails alone is logged and left."""
+        except Exception as raised:  # whatever a declaration or a value raises
+            is_of_all = isinstance(raised, (ZRankError, DatabaseError, InterfaceError))
+            if is_of_all and not isinstance(raised, DataError):
+                raise
+            error = raised
         if len(marks) > 1:
             return self.process_halves(marks)
         pk, via, member = marks[0]
@@ -168,6 +137,10 @@ class _Drain:
         logger.error("Index %r: mark %d (%s) can't be processed", self.index.name, pk, mark, exc_info=error)
         self.left[pk] = ()
         return 0
+
+    def process_halves(self, marks: list[Seen]) -> int:
+        half = len(marks) // 2
+        return self.process(marks[:half]) + self.process(marks[half:])
 
     def apply(self, marks: list[Seen]) -> int:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on whose part can't be
@@ -177,15 +150,9 @@ class _Drain:
             return self.expand(marks)
         if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        named: list[tuple[Seen, Any]] = []
-        nobody: list[Seen] = []
         parse = cache(partial(parse_key, index))  # marks repeat members
-        for mark in marks:
-            pk = parse(mark[2])
-            if pk is None:
-                nobody.append(mark)
-            else:
-                named.append((mark, pk))
+        named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
+        nobody = [mark for mark in marks if parse(mark[2]) is None]
         done = discard(index, nobody, patience=self.patience) if nobody else 0
         parts = index.split(named, lambda pair: index.to_text(pair[1]))
         pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
@@ -201,9 +168,7 @@ class _Drain:
                 self.left |= {pk: missing for pk, _, _ in one.marks}
             else:
                 processed.append(one)
-        return done + (
-            self.unmark(processed, pushed.written, sum(map(len, pks.values()))) if processed else 0
-        )
+        return done + self.unmark(processed, pushed.written, sum(map(len, pks.values())))
 
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
@@ -239,7 +204,7 @@ class _Drain:
         return self.unmark([Processed(marks, parts, outdated=away)], written, members)
 
     def unmark(self, processed: list[Processed], written: Mapping[RankIndex, Written], members: int) -> int:
-        settled = unmark(self.index, processed, written, patience=self.patience)
+        settled = unmark(self.index, processed, written, patience=self.patience) if processed else []
         if done := sum(len(one.marks) for one in settled):
             drained.send(self.index, marks=done, members=members)
         return done
@@ -261,14 +226,6 @@ def _due(what: str, index: RankIndex, seconds: float) -> bool:
     return not _done.get((what, index.name)) and _done.keep((what, index.name), True, seconds)
 
 
-def _purge(index: RankIndex, store: Store) -> None:
-    """Delete batches that are too old for a replay, and keys of generations that were replaced."""
-    if not _due("purge", index, _PURGE_EVERY):
-        return
-    store.unlink_doomed()
-    forget_batches(index, get_settings().keep_marks)
-
-
 def drain_soon(index: RankIndex) -> None:
     """Process a batch after a push, at most once a second, without waiting for a lock.
 
@@ -282,8 +239,10 @@ def drain_soon(index: RankIndex) -> None:
         _walked.pop(index.name, None)
     try:
         with without_waiting(connection):
-            share = _Drain(index, BATCH_SIZE, 0.0, share=_SHARE)
-            _walked[index.name] = share.run_share(_walked.get(index.name, 0))
+            share = _Drain(index, _SHARE, 0.0, share=_SHARE)
+            done = share.run(None, _walked.get(index.name, 0))
+            # From the first mark again, unless some wait on.
+            _walked[index.name] = share.last if share.reach.failed or done < share.read else 0
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -16,16 +17,24 @@ from ..entries import Erased
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
+from ..queries.request import Call, Request
 from ..store import Store
 from .flush import write_scores
+from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
-from .other_shards import other_shards
 from .push import push
 from .reach import Reach
 from .transactions import refuse_transaction
 from .watched_tables import every_row
 
-__all__ = ["erase"]
+_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+"""The command that removes a member from a key, by the word of its name."""
+
+_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":values", ":counts")
+"""The ends of the names of an intersection's keys in which no members are."""
+
+_SCANNED: Final = 500
+"""Keys that one round trip looks at, and removes."""
 
 _KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
 
@@ -53,9 +62,9 @@ def erase(index: RankIndex, member: Any) -> Erased:
         )
     store, is_member = Store.of(part), partial(_is_member, index, pk)
     erased = Erased(index.name, text)
-    removed, remains = Counter(rankings=store.count_rankings(text)), erased.remains
+    removed, remains = Counter(rankings=_count_rankings(store, text)), erased.remains
     has_row = every_row(index.model, index.get_using()).filter(pk=pk).exists()
-    if has_row and store.is_pending(text):
+    if has_row and _is_pending(store, text):
         write_scores(part)
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
@@ -63,12 +72,11 @@ def erase(index: RankIndex, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk])  # after which nobody can change its score
     if marks:
-        settled = unmark(index, [Processed(marks, {part})], pushed.written)
-        if settled:
+        if unmark(index, [Processed(marks, {part})], pushed.written):
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
-    if has_row and store.is_pending(text):
+    if has_row and _is_pending(store, text):
         raise Busy(
             f"Index {index.name!r}: the score of {text} has changed in Redis, and is not written to its row, which may "
             "be locked. Run sync_zrank, and erase the member then."
@@ -85,11 +93,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
         removed[word] += 1
         nodes.setdefault(node, []).append(part)
     neighbours = {parts[0]: parts for parts in nodes.values()}
-
-    def clean(part: RankIndex) -> Counter[str]:
-        return Store.of(part).erase(text, [Store.of(one).keys for one in neighbours[part]])
-
-    for found in reach.each(neighbours, clean).values():
+    for found in reach.each(neighbours, lambda part: _remove(neighbours[part], text)).values():
         removed.update(found)
     for failure in reach.failed.values():
         raise failure
@@ -121,3 +125,47 @@ def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:
     with suppress(ValueError):
         return text is not None and bool(index.from_text(text) == pk)
     return False
+
+
+def _count_rankings(store: Store, member: str) -> int:
+    """Return the number of rankings that a member stands in, in all builds."""
+    count = 0
+    for keys in map(store.keys.at, filter(None, store.noted("generation", "building"))):
+        calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
+        score, membership = store.read(calls)
+        if score is not None or membership is not None:
+            _, names = store.layout.split(membership or b"")
+            count += 1 + len(names.split(b"\0") if names else ())
+    return count
+
+
+def _is_pending(store: Store, member: str) -> bool:
+    """Return True if a change of the member's score is pending or in flight."""
+    taken, settled = store.noted("taken", "settled")
+    hashes = [store.keys.pending, *([store.keys.carried(int(taken))] if taken != settled else [])]
+    return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
+
+
+def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
+    """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
+    intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
+    kept."""
+    removed, store = Counter[str](), Store.of(parts[0])
+    owners = {keys.tag: keys for keys in (Store.of(part).keys for part in parts)}
+    for piece in store.scan_keys(Store.of(parts[0].whole).keys.tag.removesuffix("}"), _SCANNED):
+        calls: list[tuple[str, Call]] = []
+        for key in map(bytes.decode, piece):
+            keys = owners.get(key[: key.find("}") + 1])
+            if keys is None:
+                continue
+            kind = keys.kind_of(key)
+            is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
+            if is_of_many or key == keys.seen(member):
+                calls.append((kind, Call("UNLINK", (key,))))
+            elif kind in _REMOVALS:
+                calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
+            removed["once"] += kind == "once"
+        replies = store.send(Request([call for _, call in calls], spread=True)) if calls else []
+        for (kind, _), reply in zip(calls, replies, strict=True):
+            removed[kind] += reply
+    return removed

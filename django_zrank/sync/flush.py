@@ -1,17 +1,22 @@
-"""Write-behind: scores that changed in Redis are written to their column, each change exactly once."""
+"""Write-behind: scores that changed in Redis are written to their column, each change exactly once.
+
+Also new terms, under which a server is accepted after a restart, a failover or another change of its history: what is
+pending there is reconciled first.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import shuffle
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import FieldError
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
-from django.db.models import Q
+from django.db.models import DecimalField, Q
 
 from ..codec.columns import Column
 from ..conf import get_settings
@@ -22,20 +27,10 @@ from ..models import Batch, Generation, Mark
 from ..notes import noted
 from ..recent import Recent
 from ..store import Flight, Health, Store
-from .flush_statements import merge_changes
 from .idle import sweep
+from .marks import replay
 from .reach import Reach
 from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
-
-__all__ = [
-    "are_lost",
-    "flush",
-    "flush_again",
-    "flush_soon",
-    "is_due",
-    "reconcile",
-    "write_scores",
-]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -60,6 +55,14 @@ _SHARE: Final = 1000
 
 _KINDS: Final = {"sum": "increment", "max": "best", "min": "best", "last": "latest"}
 """The ``write_behind`` of each rule."""
+
+
+_JOINS: Final = {
+    "sum": "{old} + {new}",
+    "max": "{greatest}({old}, {new})",
+    "min": "{least}({old}, {new})",
+    "last": "{new}",
+}
 
 
 class _Superseded(Exception):
@@ -143,7 +146,7 @@ def write_scores(
 def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
     """Return a part with the ``write_behind`` of an earlier release; None if all of its scores are flushed, or if no
     column can take them."""
-    rule = store.noted_rule()
+    (rule,) = store.noted("rule")
     if not rule:
         return None
     part = index.whole.called(index.name)
@@ -323,8 +326,8 @@ def are_lost(index: RankIndex, store: Store) -> bool:
     a new term must begin before anything can be flushed or verified."""
     if index.column is None:
         return False
-    _, settled = store.in_flight()  # read first, because a flush is noted before it is settled
-    return noted(index).flushed < settled
+    (settled,) = store.noted("settled")  # read first, because a flush is noted before it is settled
+    return noted(index).flushed < int(settled or 0)
 
 
 def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:
@@ -334,16 +337,16 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     any more. A flush takes all that is pending of a member. So if this server lacks a flush, what is pending here of
     its members has been written already. ``everything``: drop all that is pending, because more was lost than is kept.
     """
-    if index.column is None and not store.noted_rule():
+    if index.column is None and not any(store.noted("rule")):
         return
     row, (term, version) = noted(index), health.position
     flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)
     lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
     members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
-    taken, _ = store.in_flight()
+    taken, took = (int(number or 0) for number in store.noted("taken", "took"))
     batch = flushes.filter(term=term, flush=taken).first()
     # If its batch has been deleted, assume that all was written: a change must not count twice.
-    is_purged = row.flushed_term > term and (term, store.took()) <= (row.purged_term, row.purged)
+    is_purged = row.flushed_term > term and (term, took) <= (row.purged_term, row.purged)
     committed = batch is None and (is_purged or (row.flushed_term == term and row.flushed >= taken))
     written = {member for _, member in batch.marks} if batch else ()
     lost = everything or health.position < (row.purged_term, row.purged)
@@ -355,3 +358,179 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
         members=() if lost else members,
         written=written,
     )
+
+
+def accept_server(part: RankIndex, store: Store, health: Health, row: Generation) -> None:
+    """Accept the server of a part under a new term: marks of the writes that it lacks wait again, and its pending
+    scores are reduced to what the column lacks.
+
+    Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
+    """
+    # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
+    replayed = replay(part, health.position, noted=row, server=health.server)
+    if replayed is not None:
+        reconcile(part, store, health)
+        store.adopt_server(health, row.term + 1, behind=replayed > 0)
+
+
+# The statements, for each database
+
+
+class Merged(NamedTuple):
+    """The members whose column doesn't have what it should."""
+
+    different: list[str]
+    """Those without a row or a value, and those for which a trigger wrote something else, or nothing."""
+
+    locked: list[str]
+    """Those whose rows are locked: nothing was written."""
+
+    refused: list[str]
+    """Those for which the column has no room."""
+
+
+def merge_changes(index: RankIndex, rule: str, changes: Mapping[str, int]) -> Merged:
+    """Merge each change into its member's column by a rule. A null stays null: its row isn't ranked.
+
+    Locked rows are skipped.
+    """
+    connection = connections[index.get_using()]
+    write: Any = {"postgresql": _Postgresql, "mysql": _MySQL}.get(connection.vendor, _SQLite)
+    return write(index, rule, connection, changes).run()  # type: ignore[no-any-return]
+
+
+class _Statements:
+    """The statements for some changes. Rows are named by the position of their change."""
+
+    greatest, least = "GREATEST", "LEAST"
+
+    lock = ""
+    """The clause that locks rows, and skips those that are locked."""
+
+    def __init__(self, index: RankIndex, rule: str, connection: Any, changes: Mapping[str, int]) -> None:
+        self.index, self.connection, self.members = index, connection, list(changes)
+        column: Any = index.column
+        pk: Any = index.model._meta.pk
+        quote = connection.ops.quote_name
+        self.is_decimal = isinstance(column.field, DecimalField)
+        self.table, self.pk = quote(index.model._meta.db_table), quote(pk.column)
+        self.column = quote(column.field.column)
+        old = f"t.{self.column}"
+        self.joined = _JOINS[rule].format(old=old, new="x.change", greatest=self.greatest, least=self.least)
+        self.changes = list(map(index.ordering.first.kind.value, changes.values()))
+        prepare = partial(pk.get_db_prep_value, connection=connection, prepared=False)
+        self.keys = [prepare(index.from_text(member)) for member in changes]
+
+    def run(self) -> Merged:
+        """Lock the rows, write those that can be, and read what was written."""
+        every = range(len(self.members))
+        wanted = self.select(every, self.joined, self.lock)
+        refused = [] if self.is_decimal else [at for at, value in wanted.items() if isinstance(value, float)]
+        for at in refused:
+            del wanted[at]
+        different = []
+        if wanted or not self.members:
+            self.execute(self.update, list(wanted))
+            found = self.select(list(wanted), f"t.{self.column}", self.lock)
+            different = [at for at in wanted if found.get(at) != wanted[at]]
+        absent = [at for at in every if at not in wanted and at not in refused]
+        return self.merged(different, absent, refused)
+
+    def merged(self, different: list[int], absent: list[int], refused: Sequence[int] = ()) -> Merged:
+        """Return the result: those that are ``absent`` but have a row are locked."""
+        locked = self.select(absent, "1") if absent and self.lock else {}
+        different += [at for at in absent if at not in locked]
+        names = self.members.__getitem__
+        return Merged(list(map(names, different)), list(map(names, locked)), list(map(names, refused)))
+
+    def select(self, positions: Sequence[int], what: str, lock: str = "") -> dict[int, Any]:
+        """Return ``what`` of the rows that exist, and whose column is not null, by position."""
+        sql = "SELECT x.n, {what} FROM {source} {join} {table} t ON t.{pk} = x.pk WHERE t.{column} IS NOT NULL {lock}"
+        return dict(self.execute(sql, positions, what=what, lock=lock))
+
+    def execute(self, sql: str, positions: Sequence[int], **parts: str) -> list[Any]:
+        """Execute a statement about the changes at these positions. Return its rows."""
+        source, parameters = self.source(positions)
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql.format(**vars(self), source=source, join=self.join, **parts), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    update = ""
+    """The statement that writes to rows whose column is not null."""
+
+    join = "JOIN"
+
+    def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:
+        """Return the changes at these positions as a table ``x``, and its parameters."""
+        raise NotImplementedError
+
+
+class _Postgresql(_Statements):
+    lock = "FOR NO KEY UPDATE OF t SKIP LOCKED"
+    update = (
+        "WITH old AS (SELECT x.n, t.{pk} AS pk, {joined} AS value FROM {source} "
+        "JOIN {table} t ON t.{pk} = x.pk WHERE t.{column} IS NOT NULL {lock}), "
+        "new AS (UPDATE {table} AS t SET {column} = old.value FROM old WHERE t.{pk} = old.pk "
+        "RETURNING old.n, t.{column} AS value) "
+        "SELECT old.n, new.n IS NOT NULL AND new.value IS NOT DISTINCT FROM old.value "
+        "FROM old LEFT JOIN new ON new.n = old.n"
+    )
+
+    def run(self) -> Merged:
+        every = range(len(self.members))
+        with self.connection.cursor() as cursor:
+            # With the default random_page_cost the whole table would be read. A deferred constraint must fail here,
+            # where the change at fault can be found, not at the commit. A trigger may wait for locks.
+            limits = "SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1"
+            cursor.execute(f"{limits}; SET CONSTRAINTS ALL IMMEDIATE")
+        found = dict(self.execute(self.update, every, lock=self.lock))
+        return self.merged([at for at in found if not found[at]], [at for at in every if at not in found])
+
+    def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:
+        key_type = self.index.model._meta.pk.db_type(self.connection)
+        change_type = "numeric" if self.is_decimal else "bigint"
+        # As text: drivers refuse lists of several types, as of addresses of both versions.
+        keys = [self.members[at] for at in positions]
+        changes = [str(self.changes[at]) for at in positions]
+        names = [str(at) for at in positions]
+        sql = f"unnest(%s::text[]::{key_type}[], %s::text[]::{change_type}[], %s::text[]::int[]) AS x(pk, change, n)"
+        return sql, [keys, changes, names]
+
+
+class _MySQL(_Statements):
+    join = "STRAIGHT_JOIN"
+    update = (
+        "UPDATE {source} STRAIGHT_JOIN {table} t ON t.{pk} = x.pk "
+        "SET t.{column} = {joined} WHERE t.{column} IS NOT NULL"
+    )
+
+    @property
+    def lock(self) -> str:  # type: ignore[override]
+        skips = self.connection.features.has_select_for_update_skip_locked
+        # In a deadlock, InnoDB rolls back the smaller transaction, so this one must never wait.
+        return "FOR UPDATE SKIP LOCKED" if skips else "FOR UPDATE NOWAIT"
+
+    def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:
+        if not positions:
+            return "(SELECT NULL AS pk, 0 AS `change`, 0 AS n FROM DUAL WHERE 1 = 0) x", []
+        rows = ["SELECT %s AS pk, %s AS `change`, %s AS n", *["SELECT %s, %s, %s"] * (len(positions) - 1)]
+        parameters = [value for at in positions for value in (self.keys[at], self.changes[at], at)]
+        return f"({' UNION ALL '.join(rows)}) x", parameters
+
+
+class _SQLite(_Statements):
+    greatest, least = "max", "min"
+    update = "UPDATE {table} AS t SET {column} = {joined} FROM {source} WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
+
+    def __init__(self, index: RankIndex, rule: str, connection: Any, changes: Mapping[str, int]) -> None:
+        super().__init__(index, rule, connection, changes)
+        if places := index.column.places:  # type: ignore[union-attr]
+            self.joined = f"ROUND({self.joined}, {places})"
+
+    def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:
+        rows = [(self.keys[at], self.changes[at], at) for at in positions]
+        sql = (
+            "(SELECT json_extract(value, '$[0]') AS pk, CAST(json_extract(value, '$[1]') AS NUMERIC) AS change, "
+            "json_extract(value, '$[2]') AS n FROM json_each(%s)) AS x"
+        )
+        return sql, [json.dumps(rows, default=str)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from django.db.models.functions import Now
 
@@ -14,8 +14,6 @@ from ..store import Store
 from .health import Verdict, examine_part, with_capture, worst
 from .marks import waiting_marks
 from .reach import Reach
-
-__all__ = ["MOST_WAITING", "Gauges", "read_gauges"]
 
 MOST_WAITING: Final = 100_000
 """The most marks that are counted, because an outage may leave millions and metrics are read often."""
@@ -59,32 +57,28 @@ def read_gauges(index: RankIndex) -> Gauges:
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     reach = Reach(index)
     looks = reach.each(index.parts, _look)
-    verdicts = {part: look.verdict for part, look in looks.items()}
+    members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
     is_complete = not reach.failed
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
-        members=sum(look.members for look in looks.values()) if is_complete else None,
-        verdict=with_capture(index, worst(verdicts.values())) if is_complete else None,
-        pending=sum(look.pending for look in looks.values()) if is_complete else None,
-        lag=max((look.lag for look in looks.values()), default=0.0),
+        members=sum(members) if is_complete else None,
+        verdict=with_capture(index, worst(verdicts)) if is_complete else None,
+        pending=sum(pending) if is_complete else None,
+        lag=max(lags, default=0.0),
         generation=rows[0].generation,
         term=max(row.term for row in rows),
-        unwell=tuple(part.name for part in index.parts if verdicts.get(part) is not Verdict.HEALTHY),
+        unwell=tuple(
+            part.name for part in index.parts if part not in looks or looks[part][1] is not Verdict.HEALTHY
+        ),
     )
 
 
-class _Look(NamedTuple):
-    members: int
-    verdict: Verdict
-    pending: int = 0
-    lag: float = 0.0
-
-
-def _look(part: RankIndex) -> _Look:
+def _look(part: RankIndex) -> tuple[int, Verdict, int, float]:
+    """Return the members of a part, the verdict, the pending scores, and the seconds for which one has been pending."""
     store = Store.of(part)
     try:
         members, verdict = store.size(), examine_part(part)
-        return _Look(members, verdict, *(store.waiting() if part.rule else ()))
+        return members, verdict, *(store.waiting() if part.rule else (0, 0.0))
     except NotBuilt:
-        return _Look(0, Verdict.EMPTY)
+        return 0, Verdict.EMPTY, 0, 0.0

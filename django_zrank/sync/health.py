@@ -13,15 +13,12 @@ from ..models import Generation
 from ..notes import RETIRED, has_all, is_accepted, newest_batch, noted
 from ..signals import repaired
 from ..store import Health, Store
-from .flush import are_lost
-from .other_shards import unlink_other_shards
+from .flush import accept_server, are_lost
+from .leftovers import unlink_other_shards
 from .reach import Reach
 from .rebuild import rebuild
-from .terms import accept_server
 from .transactions import update_briefly
 from .triggers import examine_capture, restore
-
-__all__ = ["Verdict", "examine", "examine_part", "repair", "with_capture", "worst"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -65,27 +62,27 @@ def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
 
 def examine_part(part: RankIndex) -> Verdict:
     """Return the verdict on one part, without its triggers."""
-    return _examine(part, *_look(part))
+    return _look(part)[0]
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=list(Verdict).index)
 
 
-def _look(index: RankIndex) -> tuple[Health, Generation, tuple[int, int]]:
-    """Return the state in Redis, the database's note of it, and the newest batch.
+def _look(part: RankIndex) -> tuple[Verdict, Health, Generation]:
+    """Return the verdict on a part, the state in Redis, and the database's note of it.
 
     They are read in the opposite order, because drains, rebuilds and repairs go on: the state in Redis may only be
     newer than the note. If another term began in between, or a rebuild took place, they are read again.
     """
-    store = Store.of(index)
+    store = Store.of(part)
     for _ in range(2):
-        newest = newest_batch(index)
-        row = noted(index)
+        newest = newest_batch(part)
+        row = noted(part)
         health = store.check_health()
         if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
-    return health, row, newest
+    return _examine(part, health, row, newest), health, row
 
 
 def _recapture(index: RankIndex) -> bool:
@@ -146,8 +143,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
 def _repair_part(part: RankIndex) -> Verdict:
     """Repair one part, if that doesn't take a rebuild. Return the verdict before."""
     store = Store.of(part)
-    health, row, newest = _look(part)
-    verdict = _examine(part, health, row, newest)
+    verdict, health, row = _look(part)
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(part, store):
         verdict = Verdict.FOREIGN
     if verdict in _CALM:

@@ -25,8 +25,6 @@ from .rebuild import count_rows, rebuild, running
 from .verify import Report, verify
 from .watch import disconnect
 
-__all__ = ["LEASE", "jobs_of", "request_job", "running_jobs", "take"]
-
 logger = logging.getLogger("django_zrank.sync")
 
 LEASE: Final = timedelta(seconds=20)

@@ -1,19 +1,26 @@
-"""Removal of the remains, in the databases and in Redis, of indexes that are no longer registered."""
+"""Removal of remains in the databases and in Redis: of indexes that are no longer registered, and of former shards."""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.db import connections, router
+from django.db.models import F, QuerySet
 
+from ..exceptions import Busy, IndexUnavailable
+from ..index import RankIndex
 from ..models import Batch, Generation, Job, Mark
+from ..notes import RETIRED, is_accepted, noted
 from ..registry import registry
 from ..store import Store
+from .flush import accept_server, flush, write_scores
 from .triggers import drop
 
-__all__ = ["Leftover", "find_leftovers", "prune"]
+logger = logging.getLogger("django_zrank.sync")
 
 _TABLES: Final[dict[str, Any]] = {
     "marks": Mark,
@@ -74,7 +81,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if name in _registered():
         raise ValueError(f"The index {name!r} is registered.")
     left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
-    builds = set(store.builds())
+    builds = {*filter(None, store.noted("generation", "building"))}
     left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
     if not (foreign or left.foreign):
         left.pending, _ = store.waiting()
@@ -124,3 +131,53 @@ def _delete(rows: Any) -> int:
         deleted += rows.filter(pk__in=pks)._raw_delete(rows.db)
         rest = rows.order_by("pk").filter(pk__gt=pks[-1])
     return deleted
+
+
+# Shards that an index had before their number was changed
+
+
+def retire_other_shards(index: RankIndex) -> None:
+    """Retire the shards of releases with another number of shards: their processes settle no more marks, which the
+    build that is about to begin needs. They can be read and written until they are unlinked."""
+    rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
+    if names := other_shards(index, rows):
+        rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
+
+
+def unlink_other_shards(index: RankIndex) -> None:
+    """Write the scores of retired shards to their column, unlink their keys, and then delete their rows.
+
+    Shards that aren't retired are kept, because another release may be building them. A shard that can't be reached is
+    left for the next time.
+    """
+    rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
+    for name in other_shards(index, rows):
+        try:
+            _unlink_shard(index.called(name))
+        except (Busy, IndexUnavailable) as error:
+            logger.warning("Index %r: the former shard %r was not removed. %s", index.name, name, error)
+
+
+def other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
+    """Return the names in ``rows`` that parts of ``index`` have with another number of shards."""
+    own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
+    names = rows.filter(index__startswith=index.name).values_list("index", flat=True)
+    return [name for name in names if name not in own and known.fullmatch(name)]
+
+
+def _unlink_shard(part: RankIndex) -> None:
+    store = Store.of(part)
+    if not connections[part.get_using()].in_atomic_block:
+        if any(store.noted("generation", "building")):
+            health, row = store.check_health(), noted(part)
+            # Its server may have restarted, or failed over.
+            if health.generation == row.building and not is_accepted(health, row):
+                accept_server(part, store, health, row)
+            flush(part)
+        # Processes of the former release may have changed scores until here.
+        store.call("HDEL", (store.keys.meta,), ("generation", "building"))
+        if store.waiting()[0]:
+            write_scores(part)
+    store.unlink_all()
+    for model in (Batch, Generation):
+        model.objects.using(part.get_using()).filter(index=part.name)._raw_delete(part.get_using())

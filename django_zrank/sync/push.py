@@ -10,26 +10,25 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.db import connections, transaction
 from django.utils import timezone
 
 from .. import notes
+from ..codec.units import Number
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..queries.query import Query
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
-from ..store import Epoch, Number, Store
+from ..store import Epoch, Store
 from . import rows
 from .idle import write_seen
 from .marks import Written
 from .reach import Reach
 from .transactions import is_open, require_writable, without_waiting
-
-__all__ = ["Pushed", "forget", "known", "push", "read", "try_push", "write"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -46,18 +45,7 @@ _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
 
 
-class Pushed(NamedTuple):
-    written: dict[RankIndex, Written]
-    """The parts to which all of their members were written."""
-
-    astray: set[RankIndex]
-    """The parts of members whose key was given in another spelling than the database's."""
-
-    watched: set[RankIndex]
-    """The indexes that a watcher keeps in step."""
-
-
-def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
+def push(index: RankIndex, pks: Iterable[Any]) -> Push:
     """Write the members ``pks`` as the database has them; those that aren't ranked are removed.
 
     Optimistic concurrency: a fencing token, the version of the newest write, is taken before the rows are read. Redis
@@ -75,10 +63,10 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Pushed:
 
 def write(
     reach: Reach, members: Mapping[RankIndex, Iterable[Any]], *, saved: bool = False, until: float = math.inf
-) -> Pushed:
+) -> Push:
     """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
     just committed, so the database takes writes. ``until``: the time after which no further batch is begun."""
-    push = _Push(reach, saved=saved)
+    push = Push(reach, saved=saved)
     connection = connections[reach.parts[0].get_using()]
     size = min(_BATCH, connection.features.max_query_params or _BATCH)
     for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
@@ -92,11 +80,9 @@ def write(
         for index, parts in _by_index(part for part in todo if part not in reach.failed).items():
             if members_pushed.has_listeners(index):
                 members_pushed.send_robust(index, members=[pk for part in parts for pk in todo[part]])
-    return Pushed(
-        {part: written for part, written in push.written.items() if part not in reach.failed},
-        push.astray,
-        {part.whole for part, epoch in push.epochs.items() if epoch.is_watched},
-    )
+    for part in reach.failed:
+        push.written.pop(part, None)
+    return push
 
 
 def _by_index(parts: Iterable[RankIndex]) -> dict[RankIndex, list[RankIndex]]:
@@ -107,8 +93,8 @@ def _by_index(parts: Iterable[RankIndex]) -> dict[RankIndex, list[RankIndex]]:
     return indexes
 
 
-class _Push:
-    """One push. The rows of an index are read once for all of its parts, after their tokens are taken."""
+class Push:
+    """One push, and its result. The rows of an index are read once for all of its parts, after their tokens."""
 
     def __init__(self, reach: Reach, *, saved: bool) -> None:
         self.reach, self.saved = reach, saved
@@ -118,7 +104,10 @@ class _Push:
         """The epoch of the next write of each part: its token is the version of the last one."""
 
         self.written: dict[RankIndex, Written] = {}
+        """The parts to which all of their members were written."""
+
         self.astray: set[RankIndex] = set()
+        """The parts of members whose key was given in another spelling than the database's."""
 
     def run(self, todo: Mapping[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
@@ -227,7 +216,8 @@ def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) 
     for server, seconds in reach.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))
-    return [index for index in _by_index(pushed.written) if index not in pushed.watched]
+    watched = {part.whole for part, epoch in pushed.epochs.items() if epoch.is_watched}
+    return [index for index in _by_index(pushed.written) if index not in watched]
 
 
 def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple[str, Number | None, bytes]]:

@@ -27,14 +27,12 @@ from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from .flush import are_lost, reconcile
 from .idle import asleep_since
+from .leftovers import retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
-from .other_shards import retire_other_shards, unlink_other_shards
 from .push import forget
 from .reach import Reach
 from .rows import encode, select
 from .transactions import refuse_transaction, update_briefly
-
-__all__ = ["BATCH_SIZE", "count_rows", "rebuild", "running"]
 
 BATCH_SIZE: Final = 3000
 
@@ -247,24 +245,17 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
 
 
 def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Batch]:
-    """Yield the rows, about ``size`` of them for each part."""
-    with closing(_rows(index, builds, size)) as rows:
-        while batch := list(islice(rows, min(size * len(builds), _MOST))):
-            yield index.split(batch, itemgetter(0))
-
-
-def _rows(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[BuiltRow]:
-    """Yield the rows of the parts that are built."""
+    """Yield the rows of the parts that are built, about ``size`` of them for each."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
-    queryset = select(index, *order)
     stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
     with _unbuffered(connections[index.get_using()]):
-        found = encode(index, queryset.iterator(chunk_size=size), stores)
+        found = encode(index, select(index, *order).iterator(chunk_size=size), stores)
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)
-        yield from rows
+        while batch := list(islice(rows, min(size * len(builds), _MOST))):
+            yield index.split(batch, itemgetter(0))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.db import connections
 from django.db.models import (
-    BigIntegerField,
     DateField,
     DateTimeField,
     DecimalField,
@@ -32,16 +31,14 @@ from django.db.models import (
 from django.db.models.expressions import OrderBy
 
 from ..codec.fields import follow, value_field
-from ..codec.units import is_queryable
+from ..codec.units import Number, is_queryable
 from ..conf import get_settings
 from ..exceptions import Unrankable
 from ..index import RankIndex
 from ..models import Generation
 from ..recent import Recent
-from ..store import Number, Store
+from ..store import Store
 from .watched_tables import every_row
-
-__all__ = ["EncodedRow", "encode", "fastest", "forget", "parse_key", "select", "select_among"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -66,24 +63,15 @@ _CONVERTED: Final = DateField, DecimalField, DurationField, UUIDField
 """Fields whose values SQLite stores as another type."""
 
 
-class _Readable(Func):
-    """A date or a time of PostgreSQL; null if Python has none: ``infinity``, or a year beyond 9999. A driver that finds
-    such a value fails the whole statement."""
+_DATE: Final = (
+    "CASE WHEN %(expressions)s >= '0001-01-01' AND %(expressions)s < '10000-01-01' THEN %(expressions)s END"
+)
+"""A date or a time of PostgreSQL; null if Python has none: ``infinity``, or a year beyond 9999."""
 
-    template = "CASE WHEN %(expressions)s >= '0001-01-01' AND %(expressions)s < '10000-01-01' THEN %(expressions)s END"
-
-
-class _Microseconds(_Readable):
-    """A moment as PostgreSQL counts it: the driver takes 3 µs to make a ``datetime``."""
-
-    template = (
-        "CASE WHEN isfinite(%(expressions)s) THEN (EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint END"
-    )
-    output_field = BigIntegerField()
-
-    def get_db_converters(self, connection: Any) -> list[Any]:
-        """Return no converters. Django's would call ``int()`` on each integer."""
-        return []
+_MICROSECONDS: Final = (
+    "CASE WHEN isfinite(%(expressions)s) THEN (EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint END"
+)
+"""A moment as PostgreSQL counts it: the driver takes 3 µs to make a ``datetime``."""
 
 
 class _Unreadable(NamedTuple):
@@ -95,9 +83,9 @@ class _Unreadable(NamedTuple):
         return str(self.stored)
 
 
-class _Converted(Func):
-    """A value that is converted here, so that only its row is left out if that fails. Django's converters, or SQLite's
-    driver, which looks at the type of the column, would fail the whole statement."""
+class _Readable(Func):
+    """A column whose values are converted here, so that only its row is left out if that fails. Django's converters, or
+    a driver, SQLite's by the type of the column, would fail the whole statement."""
 
     template = "%(expressions)s"
     output_field = TextField()
@@ -118,7 +106,7 @@ class _Converted(Func):
                 return _Unreadable(value)
             return converted
 
-        return [convert]
+        return [convert] if converters else []
 
 
 class _AnyOf(Lookup):
@@ -195,10 +183,12 @@ def forget(index: RankIndex) -> None:
     _kept.forget((index, index.get_using()))
 
 
-def encode(index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[EncodedRow]:
+def encode(
+    index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
+) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
     of all parts, the last flush that the rows contain. Rows that can't be read or ranked are logged and skipped."""
-    if index.column is not None:
+    if stores and index.column is not None:
         rows = _note_flush(rows, stores)
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
@@ -237,13 +227,12 @@ def fastest(index: RankIndex, path: str) -> str | Func:
     vendor = connections[index.get_using()].vendor
     *_, field = follow(index.model, path)
     values = value_field(field)
-    if hasattr(values, "from_db_value") or (vendor == "sqlite" and isinstance(values, _CONVERTED)):
-        return _Converted(path)
-    if path == "pk" or vendor != "postgresql":
-        return path
-    if type(field) is DateTimeField and settings.USE_TZ:
-        return _Microseconds(path)
-    return _Readable(path) if isinstance(values, DateField) else path
+    if path != "pk" and vendor == "postgresql" and type(field) is DateTimeField and settings.USE_TZ:
+        return _Readable(path, template=_MICROSECONDS)
+    if path != "pk" and vendor == "postgresql" and isinstance(values, DateField):
+        return _Readable(path, template=_DATE)
+    is_converted = vendor == "sqlite" and isinstance(values, _CONVERTED)
+    return _Readable(path) if is_converted or hasattr(values, "from_db_value") else path
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:

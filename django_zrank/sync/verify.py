@@ -3,7 +3,7 @@
 By inclusion and cardinality: every row stands in Redis, with its score, in each ranking that its membership names; and
 no ranking has more members than that. So both sides are equal, and nothing is remembered of members that are right.
 If members were written meanwhile, sizes prove nothing: one may have left while another was too many. Then rankings are
-read, too.
+read, too. What looks wrong is looked at again, as a push does it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from django.utils import timezone
 
@@ -22,12 +22,12 @@ from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
-from ..queries.query import Query, drive, together
-from ..queries.request import Call, Request
+from ..queries.request import Call
 from ..redis.isolation import sharing
 from ..signals import drift_found
 from ..store import Replaced, Store
 from .drain import drain
+from .flush import flush
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .idle import sweep
@@ -39,8 +39,6 @@ from .transactions import refuse_transaction
 from .triggers import Status, examine_capture
 from .watch import sync
 from .watched_tables import every_row
-
-__all__ = ["Drift", "Example", "Report", "verify"]
 
 BATCH_SIZE: Final = 1000
 """Rows, or members, that are compared in one round trip; a quarter of that where members stand in facet rankings."""
@@ -54,17 +52,12 @@ _ATTEMPTS: Final = 3
 _REMEMBERED: Final = 5000
 """The most members that wait for their second look. One of so many may be reported twice."""
 
-_PUSHED: Final = 1000
-"""The most wrong members that a repair pushes; of more, it makes a new build."""
+_FEW: Final = 1000
+"""The most wrong members that a repair pushes, and the most waiting marks that are matched with members."""
 
 _BATCH: Final = 500
-"""Members whose rows one statement reads: SQLite may take no more than 999 parameters."""
-
-_FEW: Final = 1000
-"""The most waiting marks that are matched with members."""
-
-_KEYS: Final = 250
-"""The number of keys that are looked up in one round trip."""
+"""Members whose rows one statement reads, as SQLite may take no more than 999 parameters; rankings whose sizes are read
+in one round trip."""
 
 _TOGETHER: Final = 10
 """The number of members that are looked at in one round trip: each may stand in ``MAX_VALUES`` rankings."""
@@ -77,32 +70,22 @@ _PAUSE: Final = 0.1
 
 _EXAMPLES: Final = 5
 
-_MERGED: Final[Mapping[str, Callable[[Any, int], Any]]] = {
-    "sum": lambda score, change: score + change,
-    "max": max,
-    "min": min,
-    "last": lambda score, change: change,
-}
-"""A score after a pending change, by the rule of the index, as in ``lib/pending.lua``."""
+_MEMBERSHIPS: Final = b"memberships"
+"""Names the hash of memberships among the rankings. Those of facets have a colon; the whole index is called ``b""``."""
 
-_Answer = TypeVar("_Answer")
+_Place = tuple[bytes, bytes]
+"""The name of a ranking, and a stored member."""
 
-Place = tuple[bytes, bytes]
-"""The name of a facet ranking, empty for the whole index, and a stored member."""
-
-SortKeyed = tuple[Number, bytes]
+_Row = tuple[Number, bytes]
 """The score and the membership that a row gives its member."""
-
-_Suspect = tuple["_Shard", bytes]
-"""A member, and the shard in which it looks wrong."""
 
 
 class Example(NamedTuple):
     """A wrong member with its scores on both sides, None for no score; or another error, with its counts."""
 
     member: str
-    database: Number | None
-    redis: float | None
+    database: Number | None = None
+    redis: float | None = None
 
     why: str = ""
     """Other errors, such as facet rankings that it is missing from, or wrongly in."""
@@ -110,12 +93,10 @@ class Example(NamedTuple):
 
 @dataclass
 class Drift:
-    """Members that are wrong in the same way."""
+    """Members that are wrong in the same way, and the first few of them."""
 
     count: int = 0
-
     examples: list[Example] = field(default_factory=list)
-    """The first few of them."""
 
     def add(self, example: Example) -> None:
         self.count += 1
@@ -185,14 +166,6 @@ class Report:
         is_trusted = self.compared and self.verdict is Verdict.HEALTHY
         return is_trusted and self.capture.works and self.drift == self.repaired
 
-    def add(self, example: Example) -> None:
-        if example.database is None:
-            self.extra.add(example)
-        elif example.redis is None:
-            self.missing.add(example)
-        else:
-            self.different.add(example)
-
 
 def verify(
     index: RankIndex,
@@ -205,8 +178,9 @@ def verify(
 
     Rows are read in batches: memory doesn't grow with their number, and no query, transaction or call to Redis is long.
     Members that look wrong are checked again, so that a change on its way isn't reported as drift; for that, marks that
-    wait are drained. ``progress`` is called with the number of rows of each batch. ``repair``: repair an index that
-    isn't healthy; mark and drain the members that are wrong, or rebuild the index if that is not enough.
+    wait are drained, and pending scores flushed. ``progress`` is called with the number of rows of each batch.
+    ``repair``: repair an index that isn't healthy; mark and drain the members that are wrong, or rebuild the index if
+    that is not enough.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if ``repair`` takes a rebuild and another one
     is running; and ``TransactionManagementError`` inside a transaction, where an old snapshot might be read.
@@ -232,7 +206,7 @@ def verify(
             continue
         with timezone.override(None), suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
             if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
-                _Comparison(report, batch_size, progress).run(repair=repair)
+                _compare(report, batch_size, progress, repair=repair)
                 report.compared = True
             break
     else:
@@ -247,12 +221,8 @@ def verify(
     if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
         report.verdict_before = found
     if report.drift:
-        drift_found.send(
-            index,
-            missing=report.missing.count,
-            extra=report.extra.count,
-            different=report.different.count,
-        )
+        members = {kind: report.drifts[kind].count for kind in ("missing", "extra", "different")}
+        drift_found.send(index, **members)
     return report
 
 
@@ -268,11 +238,62 @@ def _warnings(index: RankIndex) -> Iterator[str]:
         yield f"Redis evicts any key when its memory is full (maxmemory-policy {policy}): set noeviction."
 
 
-class _Shard:
-    """A part of the index, while Redis holds the same generation as at the beginning."""
+def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repair: bool) -> None:
+    index = report.index
+    parts = {part: _Part(part, report) for part in index.parts}
+    for rows in _rows(index, size):
+        for part, own in index.split(rows).items():
+            parts[part].include({member: rows[member] for member in own})
+        report.rows += len(rows)
+        progress(len(rows))
+    for shard in parts.values():
+        shard.check_names()
+        shard.settle()
+    for shard in parts.values():
+        shard.require_same()
+    if not (repair and report.drift):
+        return
+    # Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs.
+    pks = [shard.pk_of(member) for shard in parts.values() for member in shard.wrong if shard.is_own(member)]
+    is_repaired = False
+    if len(pks) == report.drift <= _FEW and None not in pks:
+        leave(index, pks)
+        looks = [shard.look(shard.wrong) for shard in parts.values() if shard.wrong]
+        is_repaired = all(wrong.keys() <= moving for wrong, moving in looks)
+    if not is_repaired:
+        rebuild(index, polite=True)
+    report.repaired = report.drift
 
-    def __init__(self, part: RankIndex) -> None:
-        self.part, self.store, self.layout = part, Store.of(part), part.layout
+
+def _rows(index: RankIndex, size: int) -> Iterator[dict[bytes, _Row]]:
+    """Yield the members that there should be, in batches.
+
+    Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers allow
+    no other query meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL joins other tables from their
+    beginning each time. And it is larger than a batch, for which PostgreSQL would read each joined table whole, because
+    it expects it to be small.
+    """
+    selected, to_text, page = select(index), index.to_text, size * _PAGE
+    keys = every_row(index.model, index.get_using()).order_by("pk").values_list("pk", flat=True)
+    size = max(1, size // 4) if index.layout.memberships else size
+    bounds: dict[str, Any] = {}
+    while True:
+        # The last key of a full page; none if there are fewer.
+        ends = list(keys.filter(**bounds)[page - 1 : page])
+        rows = selected.filter(**bounds, **({"pk__lte": ends[0]} if ends else {}))
+        for batch in batched(encode(index, list(rows)), size):
+            yield {to_text(pk).encode(): (score, membership) for pk, score, membership in batch}
+        if not ends:
+            break
+        bounds = {"pk__gt": ends[0]}
+
+
+class _Part:
+    """The comparison of a part of the index, while Redis holds the same generation as at the beginning."""
+
+    def __init__(self, part: RankIndex, report: Report) -> None:
+        self.part, self.index, self.report = part, report.index, report
+        self.store, self.layout = Store.of(part), part.layout
         health = self.store.check_health()
         self.generation, self.applied = health.generation, health.applied
         self.keys = self.store.keys.at(self.generation)
@@ -280,24 +301,11 @@ class _Shard:
         self.tally: Counter[bytes] = Counter()
         """Members that rows have led to, by the ranking that they stand in."""
 
-        self.memberships = 0
-        """Members that rows have led to, and that have a membership."""
+        self.suspects: dict[bytes, set[_Place]] = {}
+        """Members that look wrong, with places where they were found and shouldn't be."""
 
-    def ranking(self, name: bytes, part: bytes = b"") -> Any:
-        """Return the key of a ranking, or of what is beside it: ``values`` or ``counts``. In bytes, as names are found
-        that are no text."""
-        return b":".join(filter(None, (self.keys.root.encode(), name, part)))
-
-    def places(self, member: bytes, membership: bytes) -> Iterator[Place]:
-        """Yield where a member stands that has this membership."""
-        tie, names = self.layout.split(membership)
-        yield b"", tie + member
-        for name in filter(None, names.split(b"\0")):
-            yield name, tie + member
-
-    def was_written(self) -> bool:
-        """Return True if any member was written since the beginning."""
-        return self.store.check_health().applied != self.applied
+        self.wrong: dict[bytes, set[_Place]] = {}
+        """The first of those that are."""
 
     def require_same(self) -> None:
         """Raise ``Replaced`` if another generation or server took its place."""
@@ -305,251 +313,148 @@ class _Shard:
         if health.generation != self.generation or not health.is_accepted:
             raise Replaced
 
-    def state(self, member: bytes) -> list[Call]:
-        """Return the calls that show if a member is written: the version of its newest write, and its membership."""
-        newest = Call("ZMSCORE", (self.keys.recent,), (member,))
-        return [self.flushes(), newest, Call("HMGET", (self.keys.memberships,), (member,))]
+    def was_written(self) -> bool:
+        """Return True if any member was written since the beginning."""
+        return self.store.check_health().applied != self.applied
 
-    def read_state(self, member: bytes) -> Query[list[Any]]:
-        found: list[Any] = yield Request(self.state(member))
-        return found
+    def call(self, command: str, name: bytes, *members: bytes) -> Call:
+        """Return a call about a ranking, or about memberships by the command of a hash. Keys are bytes, because names
+        are found that are no text."""
+        if name == _MEMBERSHIPS:
+            command = {"ZMSCORE": "HMGET", "ZCARD": "HLEN"}[command]
+        key: Any = b":".join(filter(None, (self.keys.root.encode(), name)))
+        return Call(command, (key,), members)
 
-    # Pending scores
+    def scan(self, name: bytes) -> Iterator[list[bytes]]:
+        (key,) = self.call("ZCARD", name).keys
+        return self.store.scan("HSCAN" if name == _MEMBERSHIPS else "ZSCAN", key)
 
-    def flushes(self) -> Call:
-        """Return the call that reads which flushes are kept, and the rule of what is pending."""
-        return Call("HMGET", (self.keys.meta,), ("taken", "kept", "rule"))
-
-    def pending(self, flushes: Sequence[bytes | None], members: Sequence[bytes]) -> list[Call] | None:
-        """Return the calls that read the changes which the rows lack that were read last; None if they are not kept."""
-        flushed = self.store.flushed or 0
-        taken, kept = (int(number or 0) for number in flushes[:2])
-        if not self.store.rule or not members:
-            return []
-        if flushed + 1 < kept:
-            return None
-        carried = (self.keys.carried(number) for number in range(flushed + 1, taken + 1))
-        return [Call("HMGET", (key,), members) for key in (*carried, self.keys.pending)]
-
-    def with_pending(
-        self,
-        rows: Mapping[bytes, SortKeyed],
-        flushes: Sequence[bytes | None],
-        found: Iterable[Sequence[bytes | None]],
-    ) -> dict[bytes, SortKeyed]:
-        """Return rows with the pending changes that were found of each. No change leads to a score that needs tie bytes
-        to be exact."""
-        merge = _MERGED.get((flushes[2] or b"").decode() or self.store.rule)
-        merged = dict(rows)
-        for changes in found:
-            for member, change in zip(rows, changes, strict=True):
-                score, membership = merged[member]
-                if merge and change is not None and membership[:1] != b"\0":
-                    merged[member] = merge(score, int(change)), membership
-        return merged
-
-
-class _Comparison:
-    """One comparison. What looks wrong is remembered, and looked at again as a push does it."""
-
-    def __init__(self, report: Report, size: int, progress: Callable[[int], Any]) -> None:
-        self.report, self.index, self.progress = report, report.index, progress
-        self.using, self.layout = self.index.get_using(), self.index.layout
-        self.shards = {part: _Shard(part) for part in self.index.parts}
-        self.stores = [shard.store for shard in self.shards.values()]
-        self.size = max(1, size // 4) if self.layout.memberships else size
-        self.page = size * _PAGE
-
-        self.suspects: dict[_Suspect, set[Place]] = {}
-        """Members that look wrong in a shard, with places where they were found and shouldn't be."""
-
-        self.wrong: dict[_Suspect, set[Place]] = {}
-        """The first of those that are."""
-
-    def run(self, *, repair: bool) -> None:
-        for rows in self.rows():
-            for part, own in self.index.split(rows).items():
-                self.include(self.shards[part], {member: rows[member] for member in own})
-            self.report.rows += len(rows)
-            self.progress(len(rows))
-        for shard in self.shards.values():
-            names = self.check_names(shard)
-            self.check_sizes(shard, names)
-            if self.layout.dense:
-                for name in names:
-                    self.check_counts(shard, name)
-        self.settle()
-        for shard in self.shards.values():
-            shard.require_same()
-        if repair and self.report.drift:
-            self.repair()
-
-    # Inclusion
-
-    def rows(self) -> Iterator[dict[bytes, SortKeyed]]:
-        """Yield the members that there should be, in batches.
-
-        Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers
-        allow no other query meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL joins other tables from
-        their beginning each time. And it is larger than a batch, for which PostgreSQL would read each joined table
-        whole, because it expects it to be small.
-        """
-        selected, to_text = select(self.index), self.index.to_text
-        keys = every_row(self.index.model, self.using).order_by("pk").values_list("pk", flat=True)
-        bounds: dict[str, Any] = {}
-        while True:
-            # The last key of a full page; none if there are fewer.
-            ends = list(keys.filter(**bounds)[self.page - 1 : self.page])
-            page = selected.filter(**bounds, **({"pk__lte": ends[0]} if ends else {}))
-            for batch in batched(encode(self.index, list(page), self.stores), self.size):
-                yield {to_text(pk).encode(): (score, membership) for pk, score, membership in batch}
-            if not ends:
-                break
-            bounds = {"pk__gt": ends[0]}
-
-    def include(self, shard: _Shard, rows: dict[bytes, SortKeyed]) -> None:
-        """Count the members that stand where their rows say, and suspect the others."""
-        if self.index.rule:
-            (flushes,) = shard.store.read([shard.flushes()])
-            calls = shard.pending(flushes, list(rows))
-            rows = shard.with_pending(rows, flushes, shard.store.read(calls or []))
-        stored: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        scores: defaultdict[bytes, list[float]] = defaultdict(list)
-        for member, (score, membership) in rows.items():
-            for name, place in shard.places(member, membership) if membership else ((b"", member),):
-                stored[name].append(place)
-                scores[name].append(score)
-        named = {member: membership for member, (_, membership) in rows.items() if membership}
-        calls = [Call("ZMSCORE", (shard.ranking(name),), members) for name, members in stored.items()]
-        calls += [Call("HMGET", (shard.keys.memberships,), list(named))] if named else []
-        replies = shard.store.read(calls)
-        for (name, members), found in zip(stored.items(), replies, strict=False):
-            shard.tally[name] += len(found) - found.count(None)
-            if found != scores[name]:
-                for place, score, there in zip(members, scores[name], found, strict=True):
-                    if score != there:
-                        self.suspect(shard, self.layout.split(place)[1])
-        if named:
-            shard.memberships += len(named) - replies[-1].count(None)
-            for member, there in zip(named, replies[-1], strict=True):
-                if there != named[member]:
-                    self.suspect(shard, member)
-
-    # Cardinality
-
-    def check_names(self, shard: _Shard) -> list[bytes]:
-        """Return the names of all rankings: registered, named by rows, or found as keys. Report those that are
-        registered without a ranking, or the other way round, and keys of nothing."""
-        names = {b"", *shard.tally}
+    def places(
+        self, member: bytes, score: Any, membership: bytes | None
+    ) -> Iterator[tuple[bytes, bytes, Any]]:
+        """Yield where a member stands that has this score and membership: the ranking, the stored member, the value."""
         if not self.layout.memberships:
-            return sorted(names)
-        found, parts = set[bytes](), {b"memberships", b"rankings"}
-        below = shard.keys.below.encode()
-        for keys in shard.store.scan_keys(shard.keys.below):
-            for key in (key.removeprefix(below) for key in keys):
-                # Values have no plain colon, so what follows a second one is beside the ranking.
-                ranking, _, beside = key.rpartition(b":") if key.count(b":") != 1 else (key, b"", b"")
-                if beside in (b"values", b"counts") and self.layout.dense:
-                    names.add(ranking)
-                elif key.count(b":") == 1:
-                    found.add(key)
-                elif key not in parts:
-                    self.report.broken.add(Example(_text(key), None, None, "key of no ranking"))
-        for registered in shard.store.scan("ZSCAN", shard.keys.rankings):
-            names.update(registered)
-        names |= found
-        for piece in batched(sorted(names - {b""}), _KEYS):
-            calls = [Call("ZMSCORE", (shard.keys.rankings,), piece)]
-            calls += [Call("EXISTS", (shard.ranking(name),)) for name in piece]
-            scores, *exist = shard.store.read(calls, atomic=True)
-            for name, score, exists in zip(piece, scores, exist, strict=True):
-                if score != (0 if exists else None):
-                    self.report.broken.add(Example(_text(name), None, None, "name of a facet ranking"))
-        return sorted(names)
+            yield b"", member, score
+            return
+        tie, names = self.layout.split(membership or b"")
+        stored = tie + member
+        yield _MEMBERSHIPS, member, membership or None
+        yield b"", stored, score
+        if names:
+            for name in names.split(b"\0"):
+                yield name, stored, score
 
-    def check_sizes(self, shard: _Shard, names: Sequence[bytes]) -> None:
-        """Read the rankings that have more members than rows have led to, and suspect those that shouldn't be there."""
-        for piece in batched(names, _KEYS):
-            sizes = shard.store.read([Call("ZCARD", (shard.ranking(name),)) for name in piece])
-            was_written = shard.was_written()
-            for name, size in zip(piece, sizes, strict=True):
-                self.report.members += 0 if name else size
-                if was_written or size != shard.tally[name]:
-                    for stored in shard.store.scan("ZSCAN", shard.ranking(name)):
-                        self.suspect_strays(shard, name, stored)
+    # The first look
+
+    def include(self, rows: Mapping[bytes, _Row]) -> None:
+        """Count the members that stand where their rows say, and suspect the others."""
+        wanted: defaultdict[bytes, dict[bytes, Any]] = defaultdict(dict)
+        for member, row in rows.items():
+            for name, stored, value in self.places(member, *row):
+                wanted[name][stored] = value
+        replies = self.store.read([self.call("ZMSCORE", name, *each) for name, each in wanted.items()])
+        for (name, each), found in zip(wanted.items(), replies, strict=True):
+            self.tally[name] += len(found) - found.count(None)
+            if found != list(each.values()):
+                for (stored, value), there in zip(each.items(), found, strict=True):
+                    if value != there:
+                        self.suspect(self.member_of(name, stored))
+
+    def check_names(self) -> None:
+        """Compare the sizes of all rankings: registered, that rows have led to, or found as keys. Report those that are
+        registered without a ranking, or the other way round, and keys of nothing."""
+        names, below = {b"", *self.tally}, self.keys.below.encode()
         if self.layout.memberships:
-            (size,) = shard.store.read([Call("HLEN", (shard.keys.memberships,))])
-            if size != shard.memberships or shard.was_written():
-                for members in shard.store.scan("HSCAN", shard.keys.memberships):
-                    self.suspect_rowless(shard, members)
+            names.add(_MEMBERSHIPS)
+            for registered in self.store.scan("ZSCAN", self.keys.rankings):
+                names.update(registered)
+            for key in (key for keys in self.store.scan_keys(self.keys.below) for key in keys):
+                # Values have no plain colon, so what follows a second one is beside the ranking.
+                name = key.removeprefix(below)
+                ranking, _, beside = name.rpartition(b":")
+                if name.count(b":") == 1:
+                    names.add(name)
+                elif self.layout.dense and beside in (b"values", b"counts"):
+                    names.add(ranking)
+                elif name not in (_MEMBERSHIPS, b"rankings"):
+                    self.report.broken.add(Example(_text(name), why="key of no ranking"))
+        for piece in batched(sorted(names), _BATCH):
+            calls = [
+                Call("ZMSCORE", (self.keys.rankings,), piece),
+                *(self.call("ZCARD", name) for name in piece),
+            ]
+            registered, *sizes = self.store.read(calls, atomic=True)
+            was_written = self.was_written()
+            for name, score, size in zip(piece, registered, sizes, strict=True):
+                if score != (0 if size and name not in (b"", _MEMBERSHIPS) else None):
+                    self.report.broken.add(Example(_text(name), why="name of a facet ranking"))
+                if was_written or size != self.tally[name]:
+                    for page in self.scan(name):
+                        self.suspect_strays(name, page)
+                if name == b"":
+                    self.report.members += size
+                if self.layout.dense and name != _MEMBERSHIPS:
+                    self.check_counts(name, size)
 
-    def suspect_strays(self, shard: _Shard, name: bytes, stored: list[bytes]) -> None:
-        """Suspect those stored members of a ranking whose membership doesn't name it, or who have neither that nor a
-        row."""
-        members = [self.layout.split(each)[1] for each in stored]
-        memberships: list[bytes | None] = [None] * len(members)
-        if self.layout.memberships and members:
-            (memberships,) = shard.store.read([Call("HMGET", (shard.keys.memberships,), members)])
-        plain = []
-        for member, each, membership in zip(members, stored, memberships, strict=True):
-            if (name, each) not in shard.places(member, membership or b""):
-                self.suspect(shard, member, (name, each))
-            elif not membership:
-                plain.append(member)
-        self.suspect_rowless(shard, plain)
-
-    def suspect_rowless(self, shard: _Shard, members: list[bytes]) -> None:
-        """Suspect those of these members that the database doesn't rank in this shard."""
-        rows = self.read_rows(member for member in members if self.is_own(shard, member))
-        for member in members:
+    def suspect_strays(self, name: bytes, page: list[bytes]) -> None:
+        """Suspect those in a page of a ranking whose membership doesn't name it, or who have neither that nor a row;
+        of the memberships, those without a row."""
+        members = [self.member_of(name, stored) for stored in page]
+        plain = members
+        if self.layout.memberships and name != _MEMBERSHIPS and members:
+            plain = []
+            (memberships,) = self.store.read([self.call("ZMSCORE", _MEMBERSHIPS, *members)])
+            for member, stored, membership in zip(members, page, memberships, strict=True):
+                if (name, stored, 0) not in self.places(member, 0, membership):
+                    self.suspect(member, (name, stored))
+                elif not membership:
+                    plain.append(member)
+        rows = self.read_rows(plain)
+        for member in plain:
             if member not in rows:
-                self.suspect(shard, member)
+                self.suspect(member)
 
-    def check_counts(self, shard: _Shard, name: bytes) -> None:
+    def check_counts(self, name: bytes, size: int) -> None:
         """Report the distinct values of a ranking that are counted wrongly. Those that are listed are counted; if these
-        are not as many members, or values, as there are, so are the values of all members, or of all counts."""
-        store, ranking, broken = shard.store, shard.ranking(name), dict[bytes, Example]()
-        total = 0
+        are not as many members, or values, as there are, so are the values of all counts, and of all members."""
+        broken, total = dict[bytes, Example](), 0
 
         def check(values: Iterable[bytes]) -> None:
             nonlocal total
-            for value, right, counted, is_right in store.check_counts(shard.generation, name, list(values)):
+            for value, right, counted, is_right in self.store.check_counts(
+                self.generation, name, list(values)
+            ):
                 total += right
-                if not is_right and value not in broken and len(broken) < _REMEMBERED:
+                if not is_right and len(broken) < _REMEMBERED:
                     label = f"{_text(name)} {_text(value)}".strip()
                     number = int(counted) if counted.isdigit() else None
-                    broken[value] = Example(label, right, number, "count of a value")
+                    broken.setdefault(value, Example(label, right, number, "count of a value"))
 
-        for values in store.scan("ZSCAN", shard.ranking(name, b"values")):
+        ranking: Any = self.call("ZCARD", name).keys[0]
+        listed, counts = ranking + b":values", ranking + b":counts"
+        for values in self.store.scan("ZSCAN", listed):
             check(values)
-        counts = shard.ranking(name, b"counts")
-        calls = (
-            Call("ZCARD", (ranking,)),
-            Call("ZCARD", (shard.ranking(name, b"values"),)),
-            Call("HLEN", (counts,)),
-        )
-        size, listed, counted = store.read(calls, atomic=True)
-        was_written = shard.was_written()
-        if was_written or total != size:
-            for members in store.scan("ZSCAN", ranking):
-                (scores,) = store.read([Call("ZMSCORE", (ranking,), members)]) if members else ((),)
+        numbers = self.store.read([Call("ZCARD", (listed,)), Call("HLEN", (counts,))])
+        if total != size or numbers[0] != numbers[1] or self.was_written():
+            for values in self.store.scan("HSCAN", counts):
+                check(values)
+            for stored in filter(None, self.scan(name)):
+                (scores,) = self.store.read([self.call("ZMSCORE", name, *stored)])
+                ties = (self.layout.split(each)[0] for each in stored)
                 check(
                     {
-                        self.layout.split(member)[0] + b"%.17g" % score
-                        for member, score in zip(members, scores, strict=True)
+                        tie + b"%.17g" % score
+                        for tie, score in zip(ties, scores, strict=True)
                         if score is not None
                     }
                 )
-        if was_written or listed != counted:
-            for values in store.scan("HSCAN", counts):
-                check(values)
         for example in broken.values():
             self.report.broken.add(example)
 
     # The second look
 
-    def suspect(self, shard: _Shard, member: bytes, place: Place | None = None) -> None:
-        places = self.suspects.setdefault((shard, member), set())
+    def suspect(self, member: bytes, place: _Place | None = None) -> None:
+        places = self.suspects.setdefault(member, set())
         if place:
             places.add(place)
         if len(self.suspects) >= _REMEMBERED:
@@ -563,90 +468,75 @@ class _Comparison:
         capture = self.report.capture
         certain = capture.mode == "triggers" and capture.works and self.index.awake is None
         for batch in batched(suspects.items(), _BATCH):
-            waiting, before = dict(batch), dict[_Suspect, Example]()
+            waiting, before = dict(batch), dict[bytes, Example]()
             for look in range(_LOOKS):
                 sleep(_PAUSE * look)
                 wrong, moving = self.look(waiting)
                 if not certain:
-                    moving |= {
-                        suspect for suspect, example in wrong.items() if before.get(suspect) != example
-                    }
+                    moving |= {member for member in wrong if before.get(member) != wrong[member]}
                     before = wrong
-                for suspect in [suspect for suspect in wrong if suspect not in moving]:
-                    self.report.add(wrong[suspect])
-                    if len(self.wrong) <= _PUSHED:
-                        self.wrong[suspect] = waiting[suspect]
-                waiting = {suspect: waiting[suspect] for suspect in moving}
+                for member in [member for member in wrong if member not in moving]:
+                    self.add(wrong[member])
+                    if len(self.wrong) <= _FEW:
+                        self.wrong[member] = waiting[member]
+                waiting = {member: waiting[member] for member in moving}
                 if not waiting:
                     break
             self.report.unsettled += len(waiting)
 
-    def look(self, suspects: Mapping[_Suspect, set[Place]]) -> tuple[dict[_Suspect, Example], set[_Suspect]]:
-        """Return the suspects that are wrong, and those that are just changing.
+    def look(self, suspects: Mapping[bytes, set[_Place]]) -> tuple[dict[bytes, Example], set[bytes]]:
+        """Return the suspects that are wrong, and those of them that are just changing.
 
         The order of the reads matters: Redis, the row, marks, Redis again. If no mark waits for a member, every change
-        in its row has been written to Redis; and if it wasn't written between the two reads of Redis, both sides are of
-        the same state of the row.
+        in its row has been written to Redis; if nothing is pending, and all flushes are settled, so has every change
+        that began in Redis to the row; and if it wasn't written between the two reads of Redis, both sides are of the
+        same state of the row.
         """
         sweep(self.index)
+        flush(self.index, skip_locked=True)
         drain(self.index)
-        before = self.ask({(shard, member): shard.read_state(member) for shard, member in suspects})
-        members = {member for _, member in suspects}
-        rows, in_flight = self.read_rows(members), self.in_flight(members)
-        own = {member for shard, member in suspects if self.is_own(shard, member)}
-        found = self.ask(
-            {
-                (shard, member): self.compare(
-                    shard, member, rows.get(member) if member in own else None, places, before[shard, member]
-                )
-                for (shard, member), places in suspects.items()
-            }
-        )
-        wrong = {suspect: example for suspect, (example, _) in found.items() if example}
-        moving = {
-            suspect for suspect in wrong if found[suspect][1] != before[suspect] or suspect[1] in in_flight
-        }
+        *states, flushes = self.store.read(self.state(suspects))
+        before = dict(zip(suspects, zip(*states, strict=True), strict=True))
+        rows, marked = self.read_rows(suspects), self.marked(suspects)
+        wrong, moving = dict[bytes, Example](), set[bytes]()
+        for few in batched(suspects, _TOGETHER):
+            wanted: dict[bytes, dict[_Place, Any]] = {}
+            for member in few:
+                _, membership, _ = before[member]
+                row = self.places(member, *rows[member]) if member in rows else ()
+                named = [(name, stored) for name, stored, _ in self.places(member, None, membership)]
+                wanted[member] = dict.fromkeys([*named, *suspects[member]])
+                wanted[member] |= {(name, stored): value for name, stored, value in row}
+            lookups = [self.call("ZMSCORE", *place) for each in wanted.values() for place in each]
+            *replies, flushed = self.store.read([*lookups, *self.state(few)], atomic=True)
+            values = iter(replies)
+            found = {member: {place: next(values)[0] for place in each} for member, each in wanted.items()}
+            for member, state in zip(few, zip(*values, strict=True), strict=True):
+                if found[member] != wanted[member]:
+                    wrong[member] = self.example(member, rows.get(member), wanted[member], found[member])
+                    taken, settled = flushed
+                    is_still = (before[member], flushes) == (state, flushed) and taken == settled
+                    if not is_still or state[2] is not None or member in marked:
+                        moving.add(member)
         return wrong, moving
 
-    def ask(self, queries: Mapping[_Suspect, Query[_Answer]]) -> dict[_Suspect, _Answer]:
-        """Return the answers to queries about suspects. A few members of a shard share a round trip."""
-        answers: dict[_Suspect, _Answer] = {}
-        for shard in self.shards.values():
-            for few in batched((suspect for suspect in queries if suspect[0] is shard), _TOGETHER):
-                found = drive(together([queries[suspect] for suspect in few]), shard.store.send)
-                answers.update(zip(few, found, strict=True))
-        return answers
+    def state(self, members: Iterable[bytes]) -> list[Call]:
+        """Return the calls that show if members are written: the versions of their newest writes, their memberships,
+        what is pending of them, and the flushes that were begun and settled."""
+        keys, members = self.keys, list(members)
+        return [
+            Call("ZMSCORE", (keys.recent,), members),
+            Call("HMGET", (keys.memberships,), members),
+            Call("HMGET", (keys.pending,), members),
+            Call("HMGET", (keys.meta,), ("taken", "settled")),
+        ]
 
-    def compare(
-        self,
-        shard: _Shard,
-        member: bytes,
-        row: SortKeyed | None,
-        places: Collection[Place],
-        before: Sequence[Any],
-    ) -> Query[tuple[Example | None, Sequence[Any] | None]]:
-        """Return what is wrong with a member, None if nothing is; and its state, None if changes that the row lacks are
-        not kept any more. All of one moment."""
-        flushes, _, (named,) = before
-        expected = set(shard.places(member, row[1])) if row else set()
-        places = [*expected.union(places, shard.places(member, named or b""))]
-        pending = shard.pending(flushes, [member] if row else [])
-        scores = [Call("ZMSCORE", (shard.ranking(name),), (stored,)) for name, stored in places]
-        replies = yield Request([*shard.state(member), *scores, *(pending or [])], atomic=True)
-        *state, (there,) = replies[:3]
-        found = {place: score for place, (score,) in zip(places, replies[3:], strict=False)}
-        if row:
-            row = shard.with_pending({member: row}, flushes, replies[3 + len(places) :])[member]
-        is_right = (there or b"") == (row[1] if row else b"") and all(
-            score == (row[0] if row and place in expected else None) for place, score in found.items()
-        )
-        why = "" if self.is_own(shard, member) else f"in the shard {shard.part.name}, which isn't its own"
-        example = None if is_right else _example(member, row, there or b"", found, expected, why)
-        return example, None if pending is None else [*state, [there]]
+    def member_of(self, name: bytes, stored: bytes) -> bytes:
+        return stored if name == _MEMBERSHIPS else self.layout.split(stored)[1]
 
-    def is_own(self, shard: _Shard, member: bytes) -> bool:
-        """Return True if a member belongs to a shard."""
-        return self.index.part_of(member) is shard.part
+    def is_own(self, member: bytes) -> bool:
+        """Return True if a member belongs to this part."""
+        return self.index.part_of(member) is self.part
 
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""
@@ -656,71 +546,58 @@ class _Comparison:
                 return pk
         return None
 
-    def read_rows(self, members: Iterable[bytes]) -> dict[bytes, SortKeyed]:
-        """Return the score and the membership of each of these members that the database ranks now."""
-        pks = (pk for member in members if (pk := self.pk_of(member)) is not None)
+    def read_rows(self, members: Iterable[bytes]) -> dict[bytes, _Row]:
+        """Return the score and the membership of each of these members that the database ranks now in this part."""
+        pks = (pk for member in members if self.is_own(member) and (pk := self.pk_of(member)) is not None)
         return {
             text.encode(): (score, membership)
             for batch in batched(pks, _BATCH)
-            for text, score, membership in read(self.index, batch, *self.stores)
+            for text, score, membership in read(self.index, batch)
             if score is not None
         }
 
-    def in_flight(self, members: Collection[bytes]) -> Collection[bytes]:
+    def marked(self, members: Collection[bytes]) -> Collection[bytes]:
         """Return the members that a waiting mark may lead to."""
-        marks = list(waiting_marks(self.index).order_by("id")[: _FEW + 1])
-        if len(marks) > _FEW or any(mark.member is None or mark.via is not None for mark in marks):
+        marks = waiting_marks(self.index).order_by("id").values_list("via", "member")[: _FEW + 1]
+        named = [None if via is not None else member for via, member in marks]
+        if len(named) > _FEW or None in named:
             return members
-        found: set[bytes] = set()
-        for mark in marks:
-            with suppress(ValueError):  # one that can't be drained
-                found.add(self.index.to_text(mark.member).encode())
-        return found
+        pks = (parse_key(self.index, member) for member in named)  # None for one that can't be processed
+        return {self.index.to_text(pk).encode() for pk in pks if pk is not None}
 
-    # Repair
+    def add(self, example: Example) -> None:
+        report = self.report
+        is_missing = report.missing if example.redis is None else report.different
+        (report.extra if example.database is None else is_missing).add(example)
 
-    def repair(self) -> None:
-        """Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs."""
-        pks = {member: self.pk_of(member) for shard, member in self.wrong if self.is_own(shard, member)}
-        if len(pks) == self.report.drift <= _PUSHED and None not in pks.values():
-            leave(self.index, pks.values())
-            looks = [self.look(dict(batch)) for batch in batched(self.wrong.items(), _BATCH)]
-            if all(wrong.keys() <= moving for wrong, moving in looks):
-                self.report.repaired = self.report.drift
-                return
-        rebuild(self.index, polite=True)
-        self.report.repaired = self.report.drift
-
-
-def _example(
-    member: bytes,
-    row: SortKeyed | None,
-    membership: bytes,
-    found: Mapping[Place, float | None],
-    expected: Collection[Place],
-    why: str,
-) -> Example:
-    """Return what is wrong with a member, given where it was found."""
-    there = {place: score for place, score in found.items() if score is not None}
-    # Its score in the whole index, perhaps with other tie bytes; otherwise one of a place where it shouldn't be.
-    first = sorted(there, key=lambda place: (place[0] != b"", place not in expected))
-    score = next((there[place] for place in first if not place[0] or place not in expected), None)
-    lacking = {place[0] for place in expected if place[0] and (score is None or there.get(place) != score)}
-    surplus = {place[0] for place in there if place not in expected}
-    reasons = [why] if why else []
-    if row and surplus & (lacking | {b""}):
-        reasons.append("other tie bytes")
-    if row and row[1] and not membership:
-        reasons.append("no membership")
-    if missing := lacking - surplus - {b""}:
-        reasons.append(f"not in {_list(missing)}")
-    if also := surplus - lacking - {b""}:
-        reasons.append(f"also in {_list(also)}")
-    return Example(_text(member), row[0] if row else None, score, "; ".join(reasons))
-
-
-def _list(names: Iterable[bytes]) -> str:
-    return ", ".join(sorted(map(_text, names)))
+    def example(
+        self, member: bytes, row: _Row | None, expected: Mapping[_Place, Any], there: Mapping[_Place, Any]
+    ) -> Example:
+        """Return what is wrong with a member, given the values that were expected, and found, at places."""
+        ranked = {
+            place: value for place, value in there.items() if value is not None and place[0] != _MEMBERSHIPS
+        }
+        surplus = {place: value for place, value in ranked.items() if expected[place] is None}
+        # Its score in the whole index, perhaps with other tie bytes; otherwise one of a place where it shouldn't be.
+        whole = [ranked[place] for place in sorted(ranked, key=surplus.__contains__) if not place[0]]
+        score = next(iter([*whole, *surplus.values()]), None)
+        lacking = {
+            place[0]
+            for place, value in expected.items()
+            if value is not None and (score is None or ranked.get(place) != score)
+        } - {b"", _MEMBERSHIPS}
+        also = {name for name, _ in surplus}
+        reasons = []
+        if not self.is_own(member):
+            reasons.append(f"in the shard {self.part.name}, which isn't its own")
+        if row and also & {*lacking, b""}:
+            reasons.append("other tie bytes")
+        if row and row[1] and there[_MEMBERSHIPS, member] is None:
+            reasons.append("no membership")
+        for what, names in (("not in", lacking - also), ("also in", also - lacking - {b""})):
+            if names:
+                reasons.append(f"{what} {', '.join(sorted(map(_text, names)))}")
+        return Example(_text(member), row and row[0], score, "; ".join(reasons))
 
 
 def _text(name: bytes) -> str:

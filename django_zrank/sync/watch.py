@@ -23,8 +23,6 @@ from .idle import sweep
 from .reach import Reach
 from .transactions import retry
 
-__all__ = ["Synced", "disconnect", "sync", "watch"]
-
 logger = logging.getLogger("django_zrank.sync")
 
 _LONGEST_PAUSE: Final = 30.0

@@ -124,14 +124,14 @@ def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.Mo
     """None of them blocks the server for long, however many there are."""
     zrank.mset({f"zrank:{{{old}}}:seen:{number}": "" for number in range(3000)})
     sizes: list[int] = []
-    call = Store._call
+    call = Store.call
 
     def note_size(store: Store, command: Any, keys: Sequence[Any], *args: Any) -> Any:
         if command == "UNLINK":
             sizes.append(len(keys))
         return call(store, command, keys, *args)
 
-    monkeypatch.setattr(Store, "_call", note_size)
+    monkeypatch.setattr(Store, "call", note_size)
     prune()
     assert keys_of(zrank, old) == set()
     assert sum(sizes) >= 3000

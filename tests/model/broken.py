@@ -14,7 +14,7 @@ from django_zrank.index import RankIndex
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import flush, marks, push, rebuild, terms
+from django_zrank.sync import flush, marks, push, rebuild
 from django_zrank.sync.marks import waiting_ids
 from tests.writes import begin_write
 
@@ -75,7 +75,7 @@ def _no_batches() -> AbstractContextManager[Any]:
     def broken(index: Any, position: Any, **known: Any) -> Any:
         return replay(index, (2**62, 0), **known)  # beyond all that was written
 
-    return mock.patch.object(terms, "replay", broken)
+    return mock.patch.object(flush, "replay", broken)
 
 
 @contextmanager
@@ -130,6 +130,6 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "number": _noted_later,
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
-    "reconcile": partial(mock.patch.object, terms, "reconcile", lambda *known: None),
-    "unknown flushes": partial(recoded, terms, "reconcile", "members=() if lost else members", "members=()"),
+    "reconcile": partial(mock.patch.object, flush, "reconcile", lambda *known: None),
+    "unknown flushes": partial(recoded, flush, "reconcile", "members=() if lost else members", "members=()"),
 }

@@ -10,10 +10,10 @@ from django.core.management import call_command
 
 from django_zrank import notes
 from django_zrank.store import Store
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.reach import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
 from tests.servers import RedisServer, wait_for

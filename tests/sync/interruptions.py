@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from django_zrank.queries.request import Request
 from django_zrank.store import Store
-from django_zrank.sync.verify import _Comparison
+from django_zrank.sync import verify as verification
 
 __all__ = ["comparing", "count_steps", "interrupted", "somebody_waits"]
 
@@ -50,13 +50,13 @@ def interrupted(act: Callable[[int], Any], using: str = "default") -> Iterator[N
 def comparing(act: Callable[[int], Any]) -> Iterator[None]:
     """Call ``act`` before each step of a verification's comparison: what changes before or after that might as well
     change before or after the verification."""
-    run = _Comparison.run
+    compare = verification._compare
 
-    def interrupted_run(*args: Any, **options: Any) -> None:
+    def interrupted_compare(*args: Any, **options: Any) -> None:
         with interrupted(act):
-            run(*args, **options)
+            compare(*args, **options)
 
-    with mock.patch.object(_Comparison, "run", interrupted_run):
+    with mock.patch.object(verification, "_compare", interrupted_compare):
         yield
 
 

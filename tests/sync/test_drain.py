@@ -379,7 +379,7 @@ def test_whoever_pushes_drains_the_later_the_longer_it_takes(
         due[0] += 1
         return 0
 
-    monkeypatch.setattr(drain_module._Drain, "run_share", slow)
+    monkeypatch.setattr(drain_module._Drain, "run", slow)
     for _ in range(50):
         drain_soon(INDEX)
         due[0] += 1

@@ -15,9 +15,8 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.push import forget, push, try_push
-from django_zrank.sync.reach import Reach
+from django_zrank.sync.reach import Reach, breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync

@@ -334,7 +334,7 @@ def test_stopped_by_the_database(stale: dict[str, float], monkeypatch: pytest.Mo
         yield ("n1", 1, b"")
         raise DatabaseError("gone away")
 
-    monkeypatch.setattr(module, "_rows", fail)
+    monkeypatch.setattr(module, "encode", fail)
     with pytest.raises(DatabaseError):
         rebuild(INDEX)
     assert contents(NicknameRank) == STALE

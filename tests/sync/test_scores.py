@@ -20,6 +20,7 @@ from django_zrank.recent import Recent
 from django_zrank.redis.sending import send_all
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
+from django_zrank.sync import verify as verification
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
@@ -451,7 +452,14 @@ def test_verify_knows_what_is_pending(
     VideoRank.scores.increment({first: 5, second: 5})
     interrupted(flush_module, "_carry")
     VideoRank.scores.increment({second: 1, third: 1})
-    assert verify(INDEX).drift == 0
+    with monkeypatch.context() as patch:  # as if the rows were locked
+        patch.setattr(verification, "flush", lambda *args, **kwargs: 0)
+        patch.setattr(verification, "_PAUSE", 0)
+        report = verify(INDEX)
+    assert (report.drift, report.unsettled) == (0, 3)
+    report = verify(INDEX)
+    assert (report.drift, report.unsettled, pending()) == (0, 0, {})
+    VideoRank.scores.increment(second)
     interrupted(Store, "settle_flush")
     assert verify(INDEX).drift == 0
     drain(INDEX)
@@ -459,7 +467,7 @@ def test_verify_knows_what_is_pending(
     STORE.client.zincrby(STORE.live.root, -1, str(second.pk))
     report = verify(INDEX, repair=True)
     assert (report.different.count, report.repaired) == (2, 2)
-    assert contents(VideoRank) == {str(first.pk): 15, str(second.pk): 26, str(third.pk): 31}
+    assert contents(VideoRank) == {str(first.pk): 15, str(second.pk): 27, str(third.pk): 31}
 
 
 def test_gauges_tell_what_is_pending(videos: list[Video]) -> None:

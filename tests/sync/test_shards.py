@@ -32,7 +32,6 @@ from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
@@ -40,7 +39,7 @@ from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.reach import Reach
+from django_zrank.sync.reach import Reach, breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync

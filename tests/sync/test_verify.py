@@ -33,7 +33,7 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.triggers import captured, drop, install
-from django_zrank.sync.verify import Drift, Example, Report, _Comparison, verify
+from django_zrank.sync.verify import Drift, Example, Report, verify
 from tests.keyspace import held
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
@@ -624,13 +624,13 @@ def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callabl
 def test_redis_lost_after_the_comparison(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was compared is right, and no longer there."""
     players(5)
-    run = _Comparison.run
+    compare = verification._compare
 
-    def run_and_lose(*args: Any, **options: Any) -> None:
-        run(*args, **options)
+    def compare_and_lose(*args: Any, **options: Any) -> None:
+        compare(*args, **options)
         zrank.flushall()
 
-    monkeypatch.setattr(_Comparison, "run", run_and_lose)
+    monkeypatch.setattr(verification, "_compare", compare_and_lose)
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, True, 0, False)
 

@@ -29,30 +29,27 @@ class Command(ProgressCommand):
         self.quiet |= options["json"]
         indexes = self.named(options["index"])
         for index in indexes:
+            document: dict[str, Any] = {"index": index.name, "database": index.get_using(), "ok": False}
             try:
-                with self.bar(
-                    index,
-                    options,
-                ) as bar:
+                with self.bar(index, options) as bar:
                     report = verify(index, repair=options["repair"], progress=bar.update)
             except ZRankError as error:
                 self.stderr.write(str(error))
-                failed = {"index": index.name, "database": index.get_using(), "ok": False}
-                documents.append({**failed, "error": str(error)})
+                document["error"] = str(error)
             else:
-                documents.append(_document(report))
+                document |= _document(report)
                 for line in _lines(report):
                     self.say(f"{index.name}: {line}")
+            documents.append(document)
         leftovers = find_leftovers({index.get_using() for index in indexes})
         for name, databases in leftovers.items():
-            self.say(
-                f"{name}: no such index any more, but rows of it in {', '.join(databases)}: see prune_zrank"
-            )
+            where = ", ".join(databases)
+            self.say(f"{name}: no such index any more, but rows of it in {where}: see prune_zrank")
         wrong = [document["index"] for document in documents if not document["ok"]]
         if options["json"]:
             found = [{"index": name, "databases": databases} for name, databases in leftovers.items()]
-            document = {"ok": not wrong, "indexes": documents, "leftovers": found}
-            self.stdout.write(json.dumps(document, allow_nan=False))
+            whole = {"ok": not wrong, "indexes": documents, "leftovers": found}
+            self.stdout.write(json.dumps(whole, allow_nan=False))
         if wrong:
             raise CommandError(f"Problems found: {', '.join(wrong)}.")
 
@@ -100,18 +97,14 @@ def _document(report: Report) -> dict[str, Any]:
         kind: list(map(str, getattr(capture, kind))) for kind in ("missing", "outdated", "unexpected")
     }
     return {
-        "index": report.index.name,
-        "database": report.index.get_using(),
-        "ok": report.ok,
+        **{
+            name: getattr(report, name)
+            for name in ("ok", "compared", "rows", "members", "repaired", "unsettled")
+        },
+        **{kind: _drift(drift) for kind, drift in report.drifts.items()},
         "error": None,
         "verdict": report.verdict.name.lower(),
         "verdict_before": report.verdict_before and report.verdict_before.name.lower(),
-        "compared": report.compared,
-        "rows": report.rows,
-        "members": report.members,
-        **{kind: _drift(drift) for kind, drift in report.drifts.items()},
-        "repaired": report.repaired,
-        "unsettled": report.unsettled,
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
         "triggers": {"capture": capture.mode, **triggers, "error": capture.error},
         "warnings": report.warnings,
