@@ -723,7 +723,7 @@ def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings.ROOT_URLCONF = case.urls
     if case.caches is not None:
         settings.CACHES = case.caches
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(registry, "_classes", {PlayerRank: None})
     for attributes in case.declares:
         registry.register(type("Wrong", (RankIndex,), attributes))
     yield from run_checks(tags=["zrank"])
