@@ -162,7 +162,6 @@ def clustered(location: str) -> dict[str, Any]:
     return cache(location, CONNECTION_FACTORY="django_zrank.cluster.ConnectionFactory")
 
 
-NEWEST = Player.objects.values("level").annotate(newest=Max("pk")).values("newest")
 EXTRA = Player.objects.extra(tables=["testapp_club"])
 NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
 
