@@ -14,7 +14,8 @@ inside() {
     env --ignore-environment HOME=/root LC_ALL=C.UTF-8 PATH="/$postgresql:/usr/sbin:/usr/bin:/sbin:/bin" \
         "${variables[@]}" chroot "$root" "$@"
 }
-variables=(ZRANK_TEST_REDIS_BINARY=/usr/bin/redis-server)
+# Half as many examples of what the lanes of the databases have tried on other versions of the same.
+variables=(ZRANK_TEST_REDIS_BINARY=/usr/bin/redis-server ZRANK_TEST_EXAMPLES=4)
 inside python3 -c 'import django, platform; print("Python", platform.python_version(), "Django", django.__version__)'
 inside redis-server --version
 
@@ -41,7 +42,7 @@ run "${database[@]}" "${elsewhere[@]}"
 inside setpriv --reuid=postgres --regid=postgres --init-groups pg_ctl --pgdata=/opt/postgresql/cluster --mode=immediate stop
 [[ -x $root/usr/sbin/mariadbd ]] || exit 0
 
-variables=("${variables[0]}")
+variables=("${variables[@]:0:2}")
 inside install -d -o mysql /opt/mariadb
 inside mariadb-install-db --no-defaults --user=mysql --datadir=/opt/mariadb/data --skip-test-db \
     --auth-root-authentication-method=normal >"$LANE_DIR/mariadb.log" 2>&1

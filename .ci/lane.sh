@@ -75,6 +75,14 @@ venv() {
     (cd "$CHECKOUT" && "$VENV/bin/pip" install -q "${@/#/--group=}")
 }
 
+# own_venv ARGUMENT...: make a virtual environment of the lane's own, with what pip is told to install.
+own_venv() {
+    VENV=$LANE_DIR/venv
+    python3 -m venv "$VENV"
+    "$VENV/bin/pip" install -q --upgrade pip
+    (cd "$CHECKOUT" && "$VENV/bin/pip" install -q "$@")
+}
+
 # suite COMMAND...: run pytest by this command. No test at all is a failure: pytest says so by its exit status 5,
 # but is content when every one was skipped.
 suite() {

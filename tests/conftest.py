@@ -17,7 +17,7 @@ import django_zrank
 from django_zrank.testing import EmbeddedServer
 from tests import settings as environment
 from tests.clusters import Cluster
-from tests.flushing import quick_flush
+from tests.flushing import quick_flush, quick_reset
 from tests.servers import RedisServer
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
@@ -82,8 +82,8 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session", autouse=True)
 def flushed() -> Iterator[None]:
-    """Tables are emptied quickly after each test."""
-    with quick_flush():
+    """Indexes are built quickly before each test, and tables emptied after it."""
+    with quick_flush(), quick_reset():
         yield
 
 

@@ -19,13 +19,13 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+from tests.projects import LIVE, ROOT
+
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
-ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
@@ -142,6 +142,7 @@ def main(page: str) -> None:
 
     django.setup()
     names: dict[str, Any] = {"__name__": "players.page"}
+    exec(LIVE, names)
     exec(GRANTED, names)
     for block in blocks(page):
         if block.file not in TESTS:

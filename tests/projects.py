@@ -11,7 +11,7 @@ import sys
 from copy import copy
 from pathlib import Path
 
-__all__ = ["ROOT", "Project", "documented", "is_closed"]
+__all__ = ["LIVE", "ROOT", "SETTINGS", "Project", "documented", "is_closed"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,7 +73,10 @@ def documented(page: str) -> dict[str, str]:
 class Project:
     """A project in a folder, whose site is live: thirty players, ranked in its Redis."""
 
-    def __init__(self, folder: Path, url: str, files: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str, files: dict[str, str] | None = None, *, live: bool = True
+    ) -> None:
+        """``live=False`` leaves it to the first process of the project to run ``LIVE``."""
         self.folder = folder
         self.environment = {
             **{
@@ -94,7 +97,8 @@ class Project:
             **(files or {}),
         }.items():
             (folder / name).write_text(text)
-        self.shell(LIVE)
+        if live:
+            self.shell(LIVE)
 
     def copy(self, folder: Path) -> Project:
         project = copy(self)

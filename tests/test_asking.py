@@ -132,21 +132,19 @@ NARROWED = [
 ]
 
 
-@pytest.mark.parametrize(("conditions", "share"), [NARROWED[1], NARROWED[2], NARROWED[4]])
-def test_uniform_under_filters(conditions: dict[str, Any], share: int) -> None:
-    assert_uniform(Filtered, conditions, share, 2000)
+QUICK = [(Filtered, NARROWED[at]) for at in (1, 2, 4)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("conditions", "share"), NARROWED)
-@pytest.mark.parametrize("index", [Filtered, FilteredTied])
-def test_uniform_under_filters_in_many_draws(
-    index: type[RankIndex], conditions: dict[str, Any], share: int
-) -> None:
-    assert_uniform(index, conditions, share, 4000)
-
-
-def assert_uniform(index: type[RankIndex], conditions: dict[str, Any], share: int, draws: int) -> None:
+@pytest.mark.parametrize(
+    ("index", "conditions", "share"),
+    [
+        pytest.param(index, *case.values, id=f"{index.name}-{case.id}", marks=marks)
+        for index in (Filtered, FilteredTied)
+        for case in NARROWED
+        for marks in [() if (index, case) in QUICK else pytest.mark.slow]
+    ],
+)
+def test_uniform_under_filters(index: type[RankIndex], conditions: dict[str, Any], share: int) -> None:
     size = 24 * share
     populate(index, spread(size, share))
     me = size // 2 + 1
@@ -155,7 +153,7 @@ def assert_uniform(index: type[RankIndex], conditions: dict[str, Any], share: in
     worse = Side(tuple(pk for pk in passing if pk < me), 2)
     ranking = index.ranking.filter(**conditions)
     drawn = [
-        tuple(entry.pk for entry in ranking.recommend(me, 4, band=size, seed=seed)) for seed in range(draws)
+        tuple(entry.pk for entry in ranking.recommend(me, 4, band=size, seed=seed)) for seed in range(2000)
     ]
     assert deviation(drawn, better, worse) < LIMIT
 

@@ -161,7 +161,6 @@ def clustered(location: str) -> dict[str, Any]:
     return cache(location, CONNECTION_FACTORY="django_zrank.cluster.ConnectionFactory")
 
 
-NEWEST = Player.objects.values("level").annotate(newest=Max("pk")).values("newest")
 EXTRA = Player.objects.extra(tables=["testapp_club"])
 NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
 
@@ -730,7 +729,7 @@ def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings.ROOT_URLCONF = case.urls
     if case.caches is not None:
         settings.CACHES = case.caches
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(registry, "_classes", {PlayerRank: None})
     for attributes in case.declares:
         registry.register(type("Wrong", (RankIndex,), attributes))
     yield from run_checks(tags=["zrank"])

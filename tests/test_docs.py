@@ -98,7 +98,7 @@ def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) ->
         files["settings.py"] = SETTINGS.replace(
             '"django.contrib.auth"', '"django.contrib.admin", "django.contrib.auth"'
         )
-    project = Project(tmp_path, server.url, files)
+    project = Project(tmp_path, server.url, files, live=False)
     said = project.run("-m", "tests.pages", page)
     run = [f"{page}:{block.line}" for block in blocks(page) if block.file not in TESTS]
     assert re.findall(rf"^{page}:\d+$", said, re.MULTILINE) == run

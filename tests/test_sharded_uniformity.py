@@ -105,11 +105,11 @@ def test_every_set_is_equally_likely_in_many_draws(
     sizes: Sequence[int], tied: int, excluded: int, small: int
 ) -> None:
     """Some have the score of the one who asks: so few that cards of the other side are passed over, or so many that
-    their place is searched."""
+    their place is searched. 2,000 draws tell a sampler that is wrong one time in ten."""
     if sizes == SIZES["tiny"] and (tied or excluded):
         pytest.skip("too few to tie or to exclude")
     with dealing(small):
-        assert deviations(sizes, 3_000, tied=tied, excluded=excluded) < LIMIT
+        assert deviations(sizes, 2_000, tied=tied, excluded=excluded) < LIMIT
 
 
 class Even(random.Random):

@@ -161,6 +161,16 @@ def test_the_fixture_leaves_nothing_of_the_test_before(test: int, zrank: Any) ->
     zrank.zadd(Store("player").live.root, {"1": 1})
 
 
+def test_the_suites_own_fixture_leaves_what_reset_leaves(zrank: Any) -> None:
+    def held() -> dict[Any, Any]:
+        return {key: zrank.hgetall(key) | {b"generation": b"any"} for key in zrank.scan_iter()}
+
+    quick = held()
+    zrank.flushdb()
+    reset()
+    assert held() == quick
+
+
 def test_reset_empties_every_index(zrank: Any) -> None:
     zrank.zadd(Store("player").live.root, {"1": 1})
     start(Store("nickname"), "unfinished")

@@ -18,8 +18,9 @@ import django_zrank
 from django_zrank.codec.facets import Facet
 from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.exceptions import NotBuilt
 from django_zrank.groups import change_group, count_group, read_group
-from django_zrank.queries.counts import CountFacet, Size
+from django_zrank.queries.counts import CountFacet
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
@@ -247,3 +248,14 @@ def test_a_suffix_of_keys_is_spelled_once() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_no_script_draws_its_own_randomness(script: Script) -> None:
     assert "math.random" not in script.source
+
+
+@pytest.mark.parametrize(
+    "question",
+    [Locate(["1"]), CountFacet(Facet(("region",), (), many=False)), PageAt(0, 1), Draw("2", 10, [(1, 1)])],
+    ids=lambda question: type(question).__name__,
+)
+def test_an_index_that_is_not_there_answers_no_script(zrank: Redis, store: Store, question: Any) -> None:
+    zrank.flushall()
+    with pytest.raises(NotBuilt):
+        ask(store, question)

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from redis import Redis
 
 from django_zrank.codec.facets import Facet
 from django_zrank.codec.layout import Layout
-from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.counts import CountFacet
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
@@ -30,9 +28,3 @@ def test_the_reply(zrank: Redis) -> None:
     assert ask(store, CountFacet(NOTHING)) == {}
     apply_changes(store, begin_write(store), [Change("3", None)])
     assert ask(store, CountFacet(REGION)) == {b"region:a": 2}
-
-
-def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
-    zrank.flushall()
-    with pytest.raises(NotBuilt):
-        ask(store, CountFacet(REGION))

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import pytest
-from redis import Redis
-
-from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from django_zrank.store import Store
 
@@ -32,9 +28,3 @@ def test_a_page_of_scores_from_an_offset_on(store: Store) -> None:
     between = PageBetween(Bound("3", b"", 3), Bound("2", b"", 2), 9, offset=1)
     assert ask(store, between, reverse=True) == Page(3, 1, 1, 1, [(b"2", 2.0)])
     assert ask(store, between._replace(offset=5), reverse=True) == Page(3, 5, 0, 5, [])
-
-
-def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
-    zrank.flushall()
-    with pytest.raises(NotBuilt):
-        ask(store, PageAt(0, 1))

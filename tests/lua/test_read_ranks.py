@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import pytest
-from redis import Redis
-
-from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.positions import Locate, Location
 from django_zrank.store import Store
 
@@ -17,9 +13,3 @@ def test_the_reply(store: Store) -> None:
     )
     assert ask(store, Locate(["3"]), method="competition") == (3, [Location(2, 2, b"3", 3.0)])
     assert ask(store, Locate([])) == (3, [])
-
-
-def test_an_index_that_is_not_there(zrank: Redis, store: Store) -> None:
-    zrank.flushall()
-    with pytest.raises(NotBuilt):
-        ask(store, Locate(["1"]))

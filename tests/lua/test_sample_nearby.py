@@ -7,9 +7,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from redis import Redis
 
-from django_zrank.exceptions import IndexUnavailable, NotBuilt
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.queries.draws import Draw, Sample
 from django_zrank.store import Change, Store
 from tests.writes import apply_changes, begin_write
@@ -39,12 +38,6 @@ def test_says_which_band_it_used(sample: Callable[..., Any]) -> None:
 
 def test_a_member_that_is_not_there(sample: Callable[..., Any]) -> None:
     assert sample("9", 10) is None
-
-
-def test_an_index_that_is_not_there(zrank: Redis, store: Store, sample: Callable[..., Any]) -> None:
-    zrank.flushall()
-    with pytest.raises(NotBuilt):
-        sample("2", 10)
 
 
 def test_too_few_random_numbers_are_an_error_and_not_a_bias(sample: Callable[..., Any]) -> None:

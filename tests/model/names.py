@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Final, NewType, get_args, get_origin, get_type_hints
 
@@ -16,56 +17,73 @@ Term = NewType("Term", int)
 GAP: Final = 5
 """Numbers that lie farther apart are taken for this far apart."""
 
+Split = tuple[Any, Iterable[Any], Iterable[int], Iterable[int]]
+"""A value without the numbers in it, and these: names, versions and terms, as they come."""
+
 
 def key_of(kind: Any) -> Callable[[Any], Any]:
     """Return a function that returns the key of a state of this type."""
-    translate = _translation(kind)
+    split = _splitting(kind)
 
     def key(state: Any) -> Any:
-        seen: dict[Any, list[Any]] = {Name: [], Version: [], Term: []}
-        translate(state, {kind: numbers.append for kind, numbers in seen.items()})
+        shape, names, versions, terms = split(state)
         # What is below 0, and a score, says itself what it is.
-        names = {
+        places = {
             name: place if isinstance(name, int) and name > 0 else name
-            for place, name in enumerate(dict.fromkeys(seen[Name]), 1)
+            for place, name in enumerate(dict.fromkeys(names), 1)
         }
-        places = {Name: names, Version: _ranked(seen[Version]), Term: _ranked(seen[Term])}
-        return translate(state, {kind: one.__getitem__ for kind, one in places.items()})
+        return shape, *map(places.__getitem__, names), *_ranked(versions), *_ranked(terms)
 
     return key
 
 
-def _ranked(numbers: list[int]) -> dict[int, int]:
-    """Return smaller numbers in the same order, at most ``GAP`` apart. 0 stays 0."""
-    found = {0: 0}
+def _ranked(numbers: Iterable[int]) -> list[int]:
+    """Return smaller numbers in the same order, at most ``GAP`` apart."""
+    found: dict[int, int] = {}
     before = rank = 0
     for number in sorted(set(numbers)):
         rank += min(number - before, GAP)
         found[number], before = rank, number
-    return found
+    return [found[number] for number in numbers]
 
 
-def _translation(kind: Any) -> Any:
-    """Return a function that translates the names in a value of this type; None if it holds none."""
+def _joined(shape: list[Any], splits: Iterable[tuple[int, Any]]) -> Split:
+    """Split some parts of a value. 0, () and None stay."""
+    names: list[Any] = []
+    versions: list[int] = []
+    terms: list[int] = []
+    for at, split in splits:
+        if shape[at]:
+            shape[at], some, more, others = split(shape[at])
+            names += some
+            versions += more
+            terms += others
+    return tuple(shape), names, versions, terms
+
+
+def _splitting(kind: Any) -> Any:
+    """Return a function that splits a value of this type; None if it holds no numbers."""
     if isinstance(kind, NewType):
-        return lambda value, places: places[kind](value)
+        place = (Name, Version, Term).index(kind)
+        before, after = [()] * place, [()] * (2 - place)
+        return lambda value: (kind, *before, (value,), *after)
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return _translation(parts[0])
+        return _splitting(parts[0])
     if origin is tuple and parts[-1] is ...:
-        one = _translation(parts[0])
-        return one and (lambda value, places: tuple([one(item, places) for item in value]))
-    if hasattr(kind, "_fields"):
+        one = _splitting(parts[0])
+        return one and (lambda value: _joined(list(value), ((at, one) for at in range(len(value)))))
+    is_named = hasattr(kind, "_fields")
+    if is_named:
         parts = tuple(get_type_hints(kind).values())
     elif origin is not tuple:
         return None
-    translated = [(at, one) for at, part in enumerate(parts) if (one := _translation(part))]
+    splits = [(at, one) for at, part in enumerate(parts) if (one := _splitting(part))]
+    if not splits:
+        return None
 
-    def of_each(value: Any, places: Any) -> Any:
-        result = list(value)
-        for at, one in translated:
-            if result[at]:  # 0, () and None stay
-                result[at] = one(result[at], places)
-        return tuple(result)
+    def split(value: Any) -> Split:
+        return _joined(list(value), splits)
 
-    return of_each if translated else None
+    # A step changes one part of a world: the others have been split before.
+    return lru_cache(100_000)(split) if is_named else split
