@@ -63,7 +63,7 @@ def sample(rows: Rows, view: View, draw: Draw) -> Sample | None:
     if draw.where is not None and by_ranks:
         keep = draw.where.passing  # ranks count the others, too
     elif draw.where is not None:
-        passing = passing.filter(pk__in=draw.where.rows.values("pk"))
+        passing = passing.filter(pk__in=draw.where.rows.using(passing.db).values("pk"))
     for band, distances in enumerate(draw.bands):
         size, candidates, sides = near(rows, passing, origin, *distances, by_ranks=by_ranks)
         chosen: list[Dealt] = []
