@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import CharField, F
 from django.db.models.functions import Abs, Cast
 
-from django_zrank import IndexUnavailable, NotRanked
+from django_zrank import Entries, IndexUnavailable, NotRanked, Ranking
 from django_zrank.registry import registry
 from django_zrank.sync.health import examine
 
@@ -70,20 +70,6 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Page:
-    """A page of the leaderboard. Pages count from 1; a rank or a page is None if there is none."""
-
-    number: int
-    lines: list[Line]
-    total: int
-    own_rank: int | None
-    own_page: int | None
-    pages: int
-    previous: int | None
-    next: int | None
-
-
-@dataclass(frozen=True)
 class LevelChange:
     """The effect of a ``save()``. Pairs are (before, after); a rank is None if it is unknown."""
 
@@ -128,55 +114,47 @@ def cast_players() -> dict[str, Player]:
     return players
 
 
+def lines_of(entries: Entries[Player]) -> list[Line]:
+    """The rows of members, as lines."""
+    ranks = {entry.pk: entry.rank for entry in entries}
+    return [Line.of(player, ranks[player.pk]) for player in entries.objects()]
+
+
+def rank_of(player: Player, ranking: Ranking[Player] = PlayerRank.ranking) -> int | None:
+    """The rank; None if there is none, or Redis can't be reached, which doesn't keep a level from being saved."""
+    try:
+        return ranking.rank(player)
+    except (IndexUnavailable, NotRanked):
+        return None
+
+
 def show(role: str, player: Player, *, n: int = 10) -> Scene:
     """Draw ``n`` opponents for the player. Raises ``NotRanked`` and ``IndexUnavailable``."""
     drawn = PlayerRank.ranking.recommend(player, n=n, widen=WIDEN)
-    ranks = {entry.pk: entry.rank for entry in drawn}
     return Scene(
         role=role,
         player=Line.of(player, PlayerRank.ranking.rank(player)),
         band=drawn.band,
         candidates=drawn.candidates,
-        opponents=[Line.of(opponent, ranks[opponent.pk]) for opponent in drawn.objects()],
-    )
-
-
-def page_of(region: str, number: int, player: Player | None, *, size: int = 20) -> Page:
-    """A page of the leaderboard of all players, or of those of a region."""
-    ranking = PlayerRank.ranking.filter(region=region) if region else PlayerRank.ranking
-    entries, total = ranking[(number - 1) * size : number * size], ranking.count()
-    ranks = {entry.pk: entry.rank for entry in entries}
-    try:
-        own = ranking.rank(player) if player else None
-    except NotRanked:
-        own = None
-    return Page(
-        number=number,
-        lines=[Line.of(one, ranks[one.pk]) for one in entries.objects()],
-        total=total,
-        own_rank=own,
-        own_page=own and (own - 1) // size + 1,
-        pages=max(1, -(-total // size)),
-        previous=number - 1 or None,
-        next=number + 1 if number * size < total else None,
+        opponents=lines_of(drawn),
     )
 
 
 def change_level(player: Player, by: int) -> LevelChange:
     """Raise the player's level by an ordinary ``save()``, which updates the index after the commit."""
-    rank = _rank(player)
+    rank = rank_of(player)
     # The row is read again and locked, where the database can, so that two clicks gain two levels.
     with transaction.atomic():
         current = Player.objects.select_for_update().get(pk=player.pk)
         level = current.level
         current.level += by
         current.save()
-    return LevelChange(current.pk, current.name, (level, current.level), (rank, _rank(current)))
+    return LevelChange(current.pk, current.name, (level, current.level), (rank, rank_of(current)))
 
 
 def play_match(player: Player, opponent: Player) -> str:
     """Play a match, save both levels in one transaction, and describe the result. The probability of a win is Elo's."""
-    before = _rank(player)
+    before = rank_of(player)
     with transaction.atomic():
         # In one order, so that two matches at once don't deadlock.
         rows = Player.objects.select_for_update().order_by("pk").filter(pk__in=[player.pk, opponent.pk])
@@ -189,7 +167,7 @@ def play_match(player: Player, opponent: Player) -> str:
         loser.level = max(1, loser.level - 1)
         winner.save()
         loser.save()
-    after = _rank(me)
+    after = rank_of(me)
     told = f"You {'beat' if won else 'lost to'} {other.name}: level {player.level:,} → {me.level:,}"
     return f"{told}, rank {before:,} → {after:,}." if before and after else f"{told}."
 
@@ -200,11 +178,3 @@ def _neighbours(player: Player) -> list[Player]:
         : FRIENDS * 10
     ]
     return Random(player.pk).sample(list(nearest), min(FRIENDS, len(nearest)))
-
-
-def _rank(player: Player) -> int | None:
-    """The rank; None if Redis can't be reached, which doesn't keep a level from being saved."""
-    try:
-        return PlayerRank.ranking.rank(player)
-    except (IndexUnavailable, NotRanked):
-        return None

@@ -5,7 +5,6 @@ Every form works without JavaScript. With it, htmx sends the same forms, and swa
 
 from __future__ import annotations
 
-import re
 from math import ceil
 from typing import Any
 
@@ -14,6 +13,7 @@ from django.contrib import messages
 from django.contrib.auth import get_user_model, login, logout
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import InvalidPage, Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -28,8 +28,11 @@ from .forms import RollForm
 from .models import Player, Region
 from .report import change_line
 from .rolls import compare, roll
-from .showcase import NEWCOMER, PLAYABLE, change_level, page_of, play_match
+from .showcase import NEWCOMER, PLAYABLE, change_level, lines_of, play_match, rank_of
 from .zrank import PlayerRank
+
+PAGE = 20
+"""Players on a page of the leaderboard."""
 
 
 @never_cache
@@ -78,21 +81,29 @@ def comparison(request: HttpRequest) -> HttpResponse:
 @require_GET
 def leaderboard(request: HttpRequest) -> HttpResponse:
     """The leaderboard, of all players or of a region, twenty a page."""
-    region, number = request.GET.get("region", ""), request.GET.get("page", "1")
-    if (region and region not in Region) or not re.fullmatch("[1-9][0-9]{0,8}", number):
+    region = request.GET.get("region", "")
+    if region and region not in Region:
         raise Http404
-    player = _player(request)
-    page = page_of(region, int(number), player)
-    if not page.lines and page.number > 1:
-        raise Http404
-    counts = PlayerRank.ranking.counts("region")
+    player, ranking = _player(request), PlayerRank.ranking
+    counts = ranking.counts("region")
+    if region:
+        ranking = ranking.filter(region=region)
+    try:
+        page = Paginator(ranking, PAGE).page(request.GET.get("page", 1))
+    except InvalidPage:
+        raise Http404 from None
+    lines = lines_of(page.object_list)
+    own_rank = rank_of(player, ranking) if player else None
     return render(
         request,
         "players/leaderboard.html",
         {
             "player": player,
             "page": page,
-            "podium": page.lines[:3] if page.number == 1 and len(page.lines) > 3 else [],
+            "lines": lines,
+            "podium": lines[:3] if page.number == 1 and len(lines) > 3 else [],
+            "own_rank": own_rank,
+            "own_page": own_rank and ceil(own_rank / PAGE),
             "region": region,
             "region_name": Region(region).label if region else "",
             "regions": [(value, label, counts.get(value, 0)) for value, label in Region.choices],
