@@ -137,14 +137,9 @@ class IndexViewSet(GenericViewSet[Any]):
     def get_page_parameters(self) -> Sequence[tuple[str, int | None]]:
         """Return the parameters of the paginator, the length of a page first, and the lowest value of each; None for
         the page's."""
-        lowest = {
-            "limit_query_param": 1,
-            "page_size_query_param": 1,
-            "offset_query_param": 0,
-            "page_query_param": None,
-        }
-        found = [(getattr(self.paginator, name, None), number) for name, number in lowest.items()]
-        return [(name, number) for name, number in found if name]
+        lowest = {"limit": 1, "page_size": 1, "offset": 0, "page": None}
+        found = {getattr(self.paginator, f"{name}_query_param", None): lowest[name] for name in lowest}
+        return [(name, number) for name, number in found.items() if name]
 
     def get_query(self) -> query.QuerySerializer:
         """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
