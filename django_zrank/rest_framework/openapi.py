@@ -37,7 +37,6 @@ from .serializers import (
     distance_schema,
     enumeration,
     facet_schema,
-    get_change_serializer,
     key_schema,
     object_schema,
     one_of,
@@ -99,41 +98,30 @@ class IndexAutoSchema(AutoSchema):
 
     def get_override_parameters(self) -> list[Any]:
         header = partial(OpenApiParameter, location=OpenApiParameter.HEADER)
-        about = str(_("Seconds after which to try again."))
+        retry = str(_("Seconds after which to try again."))
         found = [
             *super().get_override_parameters(),
             *self._get_path_parameters(),
             *self._get_query_parameters(),
-            header("Retry-After", int, description=about, response=["429", "503"]),
+            header("Retry-After", int, description=retry, response=["429", "503"]),
         ]
         if self.view.action == "change":
-            about = str(_("A unique name of this change: if it is sent again, it counts once."))
-            schema = {"type": "string", "maxLength": LONGEST_KEY}
-            found.append(header(IDEMPOTENCY_KEY, schema, description=about))
-            about = str(_("True if this change had been made before, under the same key."))
-            found.append(
-                header(
-                    REPLAYED,
-                    enumeration(["true"]),
-                    description=about,
-                    response=["200"],
-                )
-            )
+            key = {"type": "string", "maxLength": LONGEST_KEY}
+            once = str(_("A unique name of this change: if it is sent again, it counts once."))
+            replayed = str(_("True if this change had been made before, under the same key."))
+            found.append(header(IDEMPOTENCY_KEY, key, description=once))
+            found.append(header(REPLAYED, enumeration(["true"]), description=replayed, response=["200"]))
         return found
 
     def _get_path_parameters(self) -> Iterator[OpenApiParameter]:
         view, indexes = self.view, self.get_indexes()
         for name in uritemplate.variables(self.path):
             if name == "index" and view.index is None:
-                schema, description = (
-                    enumeration(index.name for index in indexes),
-                    _("The name of the index."),
-                )
+                description = _("The name of the index.")
+                schema = enumeration(index.name for index in indexes)
             elif view.lookup_field == "pk" and name in (view.lookup_url_kwarg or "pk", "id"):
-                schema, description = (
-                    one_of(map(key_schema, indexes)),
-                    _("The id of the member."),
-                )
+                description = _("The id of the member.")
+                schema = one_of(map(key_schema, indexes))
                 if view.action == "around":
                     schema = one_of([schema, enumeration(["me"])])
             else:
@@ -175,8 +163,8 @@ class IndexAutoSchema(AutoSchema):
     def get_request_serializer(self) -> Any:
         if self.view.action != "change" or len(self.get_indexes()) == 1:
             return super().get_request_serializer()
-        changes = map(get_change_serializer, self.get_indexes())
-        return {"application/json": one_of(self.resolve_serializer(one(), "request").ref for one in changes)}
+        changes = (view.get_serializer_class()() for view in self._get_views())
+        return {"application/json": one_of(self.resolve_serializer(one, "request").ref for one in changes)}
 
     def _describes_action(self) -> bool:
         """Return False for an action that the project has added."""
@@ -196,16 +184,13 @@ class IndexAutoSchema(AutoSchema):
         general = self._get_component("RankingError", error)
         invalid = {"type": "object", "additionalProperties": texts}
         named = {"anyOf": [self._get_component("RankingParameterErrors", invalid), general]}
-        left_out = {415, 422} if self.view.action != "change" else set()
-        left_out |= set() if self.view.throttle_classes else {429}
-        return {
-            str(status): OpenApiResponse(
-                named if status == 400 else general,
-                description=f"{HTTPStatus(status).phrase}: {', '.join(codes)}",
-            )
-            for status, codes in _CODES.items()
-            if status not in left_out
-        }
+        found = {}
+        for status, codes in _CODES.items():
+            description = f"{HTTPStatus(status).phrase}: {', '.join(codes)}"
+            found[str(status)] = OpenApiResponse(named if status == 400 else general, description)
+        left_out = ["415", "422"] if self.view.action != "change" else []
+        left_out += [] if self.view.throttle_classes else ["429"]
+        return {status: error for status, error in found.items() if status not in left_out}
 
     def _get_component(self, name: str, schema: Schema) -> Schema:
         component = ResolvedComponent(name, ResolvedComponent.SCHEMA, schema, object=name)
@@ -214,32 +199,22 @@ class IndexAutoSchema(AutoSchema):
 
     def _describe_result(self, view: Any) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` serializes it."""
-        serializer_class = view.get_serializer_class()
+        index, serializer_class = view.served, view.get_serializer_class()
         entry_class = serializer_class
         if view.shows_rows():
             entry_class = EntrySerializer if shows_rank(serializer_class) else UnrankedSerializer
-        name = component_name(view.served.name) + self._get_serializer_name(entry_class(), "response")
+        name = component_name(index.name) + self._get_serializer_name(entry_class(), "response")
         schema = self._map_serializer(entry_class(), "response")
-        for own, values in (
-            ("pk", key_schema(view.served)),
-            ("score", score_schema(view.served)),
-        ):
+        for own, values in (("pk", key_schema(index)), ("score", score_schema(index))):
             schema["properties"][own] = {**values, "readOnly": True}
-        entry = self._get_component(name, schema)
-        if entry_class is serializer_class:
-            return entry
-        row = self.resolve_serializer(serializer_class(context=view.get_serializer_context()), "response")
-        if not row:  # A serializer without fields
-            return entry
-        properties = row.schema.get("properties", {})
-        both: Schema = {"allOf": [entry, row.ref]}
-        if properties.keys() & schema["properties"].keys():  # The ranking's own are shown (combine())
-            both = {
-                "type": "object",
-                "properties": {**properties, **schema["properties"]},
-                "required": sorted({*row.schema.get("required", ()), *schema["required"]}),
-            }
-        return self._get_component(f"{name}With{row.name}", both)
+        if view.shows_rows():
+            serializer = serializer_class(context=view.get_serializer_context())
+            name += f"With{self._get_serializer_name(serializer, 'response')}"
+            row = self._map_serializer(serializer, "response")
+            # The ranking's own are shown of fields that both have (combine()).
+            schema["properties"] = {**row.get("properties", {}), **schema["properties"]}
+            schema["required"] = sorted({*row.get("required", ()), *schema["required"]})
+        return self._get_component(name, schema)
 
     def _describe_retrieve(self, view: Any) -> Schema:
         result = self._describe_result(view)

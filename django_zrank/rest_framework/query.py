@@ -117,6 +117,11 @@ class CommaField(ListField):
         return [part.replace("\\,", ",") for text in data for part in re.split(r"(?<!\\),", text)]
 
 
+def _with_pattern(schema: Schema, pattern: str) -> Schema:
+    """Return the schema of values, with a pattern if they are text."""
+    return {**schema, "pattern": pattern} if schema == {"type": "string"} else schema
+
+
 class MemberField(QueryField):
     """One member, by primary key."""
 
@@ -124,8 +129,8 @@ class MemberField(QueryField):
 
     def __init__(self, index: RankIndex, **options: Any) -> None:
         super().__init__(**options)
-        self.index, schema = index, key_schema(index)
-        self.schema = {**schema, "pattern": r"^[^\u0000]+$"} if schema == {"type": "string"} else schema
+        self.index = index
+        self.schema = _with_pattern(key_schema(index), r"^[^\u0000]+$")
 
     def parse(self, text: str) -> Any:
         if not text:
@@ -141,10 +146,8 @@ class MembersField(CommaField):
 
     def __init__(self, index: RankIndex, max_length: int, **options: Any) -> None:
         super().__init__(MemberField(index), max_length, **options)
-        items = self.schema["items"]
-        if "pattern" in items:
-            pattern = r"^(?:\\,|[^,\u0000])*[^\s,\\\u0000](?:\\,|[^,\\\u0000])*$"
-            self.schema["items"] = {**items, "pattern": pattern}
+        pattern = r"^(?:\\,|[^,\u0000])*[^\s,\\\u0000](?:\\,|[^,\\\u0000])*$"
+        self.schema["items"] = _with_pattern(key_schema(index), pattern)
 
     def split(self, data: list[str]) -> list[str]:
         return [text.strip() for text in super().split(data)]
@@ -252,11 +255,8 @@ class ValueField(QueryField):
             choices.append("")
         self.choices = choices
         self.may_be_empty = is_text and not column.primary_key and "" in (choices or [""])
-        self.schema = facet_schema(index, path)
-        if choices:
-            self.schema["enum"] = choices
-        elif self.schema == {"type": "string"}:
-            self.schema["pattern"] = r"^[^\u0000]*$"
+        schema = facet_schema(index, path)
+        self.schema = {**schema, "enum": choices} if choices else _with_pattern(schema, r"^[^\u0000]*$")
 
     def parse(self, text: str) -> Any:
         if isinstance(self.column, models.BooleanField):

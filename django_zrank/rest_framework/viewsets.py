@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache, partial
 from math import inf
@@ -138,14 +137,9 @@ class IndexViewSet(GenericViewSet[Any]):
     def get_page_parameters(self) -> Sequence[tuple[str, int | None]]:
         """Return the parameters of the paginator, the length of a page first, and the lowest value of each; None for
         the page's."""
-        lowest = {
-            "limit_query_param": 1,
-            "page_size_query_param": 1,
-            "offset_query_param": 0,
-            "page_query_param": None,
-        }
-        found = [(getattr(self.paginator, name, None), number) for name, number in lowest.items()]
-        return [(name, number) for name, number in found if name]
+        lowest = {"limit": 1, "page_size": 1, "offset": 0, "page": None}
+        found = {getattr(self.paginator, f"{name}_query_param", None): lowest[name] for name in lowest}
+        return [(name, number) for name, number in found.items() if name]
 
     def get_query(self) -> query.QuerySerializer:
         """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
@@ -380,7 +374,10 @@ class RecommendationViewSet(IndexViewSet):
     def get_max_band(self) -> Band | None:
         """Return the widest band allowed. None: no ceiling, as by default if the index has no band."""
         band = self.served.get_band() if self.max_band is None else None
-        return self.max_band if band is None else _tenfold(band)
+        if band is None:
+            return self.max_band
+        below, above = sides(band)
+        return _tenfold(below), _tenfold(above)
 
     def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         member = super().find_member(pk, lookup_field=lookup_field)
@@ -409,11 +406,11 @@ class RecommendationViewSet(IndexViewSet):
             arguments["exclude"] = [*arguments.get("exclude", ()), *self.own_rows]
         ranking = self.get_filtered()
         found = ranking.recommend(asking, **arguments) if near is None else ranking.near(near, **arguments)
-        sides_used: Any = found.band
+        band: Any = found.band
         return Response(
             {
                 # In a form that ``band`` takes: seconds would not do, since the band of a date counts in days.
-                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in sides_used],
+                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
                 "candidates": found.candidates,
                 "results": self.get_results(found),
             }
@@ -421,13 +418,12 @@ class RecommendationViewSet(IndexViewSet):
 
 
 @lru_cache(maxsize=256)
-def _tenfold(band: Any) -> Any:
-    """Return ten times a band; of a side whose type has no such value, the side itself."""
-    tenfold = list(sides(band))
-    for at, side in enumerate(tenfold):
-        with suppress(OverflowError):
-            tenfold[at] = side if 10 * side == inf else 10 * side
-    return tuple(tenfold)
+def _tenfold(distance: Any) -> Any:
+    """Return ten times a distance; the distance itself if its type has no such value."""
+    try:
+        return distance if 10 * distance == inf else 10 * distance
+    except OverflowError:
+        return distance
 
 
 class LeaderboardPagination(pagination.PageNumberPagination):

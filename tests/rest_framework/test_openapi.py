@@ -185,8 +185,9 @@ def test_an_index_that_the_path_names(schema: Schema) -> None:
 def test_a_rank_that_is_left_out(schema: Schema) -> None:
     components = schema.components
     assert components["PlayerUnranked"]["properties"].keys() == {"pk", "score"}
-    both = components["PlayerUnrankedWithUnranked"]["allOf"]
-    assert both[0] == {"$ref": "#/components/schemas/PlayerUnranked"}
+    both = components["PlayerUnrankedWithUnranked"]
+    assert both["properties"].keys() == {"pk", "score", "name", "asked_at"}
+    assert both["required"] == ["asked_at", "pk", "score"]
 
 
 def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Schema, user: Any) -> None:
