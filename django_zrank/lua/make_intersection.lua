@@ -17,7 +17,8 @@
 --       dense       '1' if distinct values are counted
 --       tests       that a member must pass, as in deal.lua
 --       facet       the beginning of the names of a facet's rankings, to count the members in each; '' for a ranking
---       maker       the client, which keeps others from making it while it calls at least every second; '' for a last piece
+--       maker       the client, which keeps others from making it while it calls at least every second
+--       last        '1' if another client may go on after this piece
 --       page        number of members to read
 --       limit       the most members of the smallest set
 --       most        the most intersections of the index
@@ -30,7 +31,8 @@
 -- Cost  O((page + members of one write) * (tests + log(size))), and O(intersections) for each 16 pieces.
 
 local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, dense, tests, facet, maker, page, limit, most, bytes, life, share = unpack(ARGV)
+local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
+  unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
@@ -53,7 +55,7 @@ local filled, now = unfinished(intersection), math.floor(clock() / 1000)
 local new, noted, making = filled[1], filled[2], filled[5]
 local state = call('GET', making)
 state = state and cmsgpack.unpack(state)
-if state and state.maker ~= maker and state.maker ~= '' and now - state.at < LEASE then
+if state and state.maker ~= maker and now - state.at < LEASE then
   return {'busy'}
 end
 
@@ -238,6 +240,7 @@ end
 for _, key in ipairs(filled) do
   call('PEXPIRE', key, SPARE)
 end
-state.maker, state.at, state.pieces, state.keys = maker, now, state.pieces + 1, call('EXISTS', unpack(filled, 1, 4))
+state.maker, state.at, state.pieces = maker, last == '1' and 0 or now, state.pieces + 1
+state.keys = call('EXISTS', unpack(filled, 1, 4))
 call('SET', making, cmsgpack.pack(state), 'PX', RESUMED)
 return {'more'}

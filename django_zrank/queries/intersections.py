@@ -73,7 +73,7 @@ def _make(view: View, keys: Keys, key: str, facet: str, until: float) -> Query[N
     maker, delay = token_hex(4), 0.0
     while True:
         is_last = monotonic() >= until
-        arguments = (*what, "" if is_last else maker, page, *bounds)
+        arguments = (*what, maker, int(is_last), page, *bounds)
         call = Call(scripts.MAKE_INTERSECTION, names, arguments, 200 + 4 * page + 10 * len(names))
         ((word, *numbers),) = yield Request((call,), writes=True, delay=delay)
         if word == b"kept":
