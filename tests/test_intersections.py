@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Barrier
+from time import sleep
 from typing import Any
 
 import pytest
@@ -340,6 +341,19 @@ def test_a_later_call_goes_on_with_what_was_given_up(zrank: Redis, pages_of_ten:
     assert ranking.count() == expected
     assert number_of(zrank, "zscan") == pages > 5
     assert sorted(key.rpartition(b":")[2] == b"stamp" for key in seconds_left(zrank)) == [False, True]
+
+
+def test_a_client_that_gives_up_keeps_nobody_from_going_on(
+    zrank: Redis, between: Any, pages_of_ten: None
+) -> None:
+    populate(PiecesTied, {pk: person(random.Random(pk)) for pk in range(1, 200)})
+    ranking = PiecesTied.ranking.exclude(region="kantou")
+    between(lambda trip: sleep(0.02))
+    with pytest.raises(FilterNotReady):
+        ranking.within(seconds=0.05).count()
+    zrank.config_resetstat()
+    give_up(ranking)
+    assert number_of(zrank, "zscan") == 1
 
 
 def test_counts_go_on_too(zrank: Redis, pages_of_ten: None) -> None:

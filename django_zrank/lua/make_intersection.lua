@@ -17,7 +17,8 @@
 --       dense       '1' if distinct values are counted
 --       tests       that a member must pass, as in deal.lua
 --       facet       the beginning of the names of a facet's rankings, to count the members in each; '' for a ranking
---       maker       the client, which keeps others from making it while it calls at least every second; '' for a last piece
+--       maker       the client, which keeps others from making it while it calls at least every second
+--       last        '1' if another client may go on after this piece
 --       page        number of members to read
 --       limit       the most members of the smallest set
 --       most        the most intersections of the index
@@ -30,7 +31,8 @@
 -- Cost  O((page + members of one write) * (tests + log(size))), and O(intersections) for each 16 pieces.
 
 local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, dense, tests, facet, maker, page, limit, most, bytes, life, share = unpack(ARGV)
+local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
+  unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
@@ -53,7 +55,7 @@ local filled, now = unfinished(intersection), math.floor(clock() / 1000)
 local new, noted, making = filled[1], filled[2], filled[5]
 local state = call('GET', making)
 state = state and cmsgpack.unpack(state)
-if state and state.maker ~= maker and state.maker ~= '' and now - state.at < LEASE then
+if state and state.maker ~= maker and now - state.at < LEASE then
   return {'busy'}
 end
 
@@ -132,49 +134,49 @@ local function grouped(members, passed)
   return inside
 end
 
--- Put in those of some members that pass, as they are stored now, and take out what was put in of them before. All of them
--- pass the test 'passed', if there is one.
+-- Put in those of some members that pass, as they are stored now; all of them pass the test 'passed', if there is one.
+-- 'scores': those of their stored forms, if they are known. 'again': take out what was put in of them before.
 local passes, is_noted = tester_by_name(checks), call('EXISTS', noted) == 1
-local function put(members, passed)
+local function put(members, passed, scores, again)
   local known = layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
   local before = is_noted and read_all('HMGET', noted, members) or {}
-  local stored, names = members, {}
-  if layout.memberships then
-    stored = {}
-    for n, member in ipairs(members) do
-      local tie
-      tie, names[n] = read_membership(known[n] or '', layout.width)
-      stored[n] = tie .. member
-    end
-  end
-  local inside, leaving, entering, gone, set, changes = grouped(members, passed), {}, {}, {}, {}, {}
+  local inside, stored, at = grouped(members, passed), {}, {}
+  local leaving, entering, gone, set, changes = {}, {}, {}, {}, {}
   local function count(names, by)
-    if not counts then
-      return
-    end
     for name in string.gmatch(names, '%Z+') do
       if string.sub(name, 1, #facet) == facet then
         changes[name] = (changes[name] or 0) + by
       end
     end
   end
-  for n, score in ipairs(read_all('ZMSCORE', live, stored)) do
-    local member, old = members[n], before[n]
-    local is_in = score and inside[n] and passes(names[n] or '')
-    if layout.width == 0 and not (is_in and stored[n] == member) then
+  for n, member in ipairs(members) do
+    local tie, names = read_membership(known[n] or '', layout.width)
+    if inside[n] and passes(names) then
+      stored[#stored + 1], at[#at + 1] = tie .. member, n
+    end
+    if again and layout.width == 0 then
       leaving[#leaving + 1] = member
     end
-    if old then
-      local tie, old_names = read_membership(old, layout.width)
-      leaving[#leaving + 1] = tie .. member
+    if before[n] then
       gone[#gone + 1] = member
-      count(old_names, -1)
+      tie, names = read_membership(before[n], layout.width)
+      if counts then
+        count(names, -1)
+      else
+        leaving[#leaving + 1] = tie .. member
+      end
     end
-    if is_in then
-      entering[#entering + 1], entering[#entering + 2] = score, stored[n]
-      count(names[n] or '', 1)
-      if counts or stored[n] ~= member then
-        set[#set + 1], set[#set + 2] = member, known[n] or ''
+  end
+  local found = scores and {} or read_all('ZMSCORE', live, stored)
+  for i, form in ipairs(stored) do
+    local score, member, membership = scores and scores[form] or found[i], members[at[i]], known[at[i]] or ''
+    if score then
+      entering[#entering + 1], entering[#entering + 2] = score, form
+      if counts then
+        count(names_of(membership, layout.width), 1)
+      end
+      if counts or form ~= member then
+        set[#set + 1], set[#set + 2] = member, membership
       end
     end
   end
@@ -195,7 +197,7 @@ local function put(members, passed)
 end
 
 -- Read the next members of the smallest set, each once.
-local test, members, found_before, scans = checks[state.test], {}, {}, 0
+local test, members, scores, scans = checks[state.test], {}, {}, 0
 local sets, is_group = test and test.keys or {live}, test and not test.names
 while sets[state.set] and 2 * #members < page and scans < page / 10 do
   local cursor, found = unpack(call('ZSCAN', sets[state.set], state.cursor, 'COUNT', page))
@@ -204,9 +206,9 @@ while sets[state.set] and 2 * #members < page and scans < page / 10 do
     state.set = state.set + 1
   end
   for i = 1, #found, 2 do
-    local member = is_group and found[i] or primary_key(found[i], layout)
-    if not found_before[member] and not (is_group and tonumber(found[i + 1]) <= 1000 * now) then
-      found_before[member], members[#members + 1] = true, member
+    local name, score = found[i], found[i + 1]
+    if not scores[name] and not (is_group and tonumber(score) <= 1000 * now) then
+      scores[name], members[#members + 1] = score, is_group and name or primary_key(name, layout)
     end
   end
 end
@@ -215,9 +217,10 @@ if is_over then -- all of the versions up to that of the last one
   local after = '(' .. integer(state.version)
   local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', page - 1, 1, 'WITHSCORES')
   state.version, is_over = tonumber(written[2] or state.version), not written[1]
-  members = call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE')
+  put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), nil, nil, true)
+else
+  put(members, test, not is_group and scores or nil, false)
 end
-put(members, scans > 0 and test)
 if is_over then
   local size, spent = call(counts and 'HLEN' or 'ZCARD', new), now - state.began
   local left = math.max(life, share * spent) - spent
@@ -237,6 +240,7 @@ end
 for _, key in ipairs(filled) do
   call('PEXPIRE', key, SPARE)
 end
-state.maker, state.at, state.pieces, state.keys = maker, now, state.pieces + 1, call('EXISTS', unpack(filled, 1, 4))
+state.maker, state.at, state.pieces = maker, last == '1' and 0 or now, state.pieces + 1
+state.keys = call('EXISTS', unpack(filled, 1, 4))
 call('SET', making, cmsgpack.pack(state), 'PX', RESUMED)
 return {'more'}

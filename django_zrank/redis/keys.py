@@ -112,7 +112,7 @@ class Keys(_Keys):
         return f"{self.root}:rankings"
 
     def values(self, ranking: str = "") -> str:
-        return self.values_of(self.ranking(ranking))
+        return f"{self.ranking(ranking)}:values"
 
     def counts(self, ranking: str = "") -> str:
         return f"{self.ranking(ranking)}:counts"
@@ -128,11 +128,6 @@ class Keys(_Keys):
     def stamp(intersection: str) -> str:
         """Text, as long as an intersection may be read: its size."""
         return f"{intersection}:stamp"
-
-    @staticmethod
-    def values_of(key: str) -> str:
-        """Sorted set: the distinct values of a ranking (see ``root``)."""
-        return f"{key}:values"
 
     @property
     def intersections(self) -> str:

@@ -20,7 +20,7 @@ from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import NotBuilt
 from django_zrank.groups import change_group, count_group, read_group
-from django_zrank.queries.counts import CountFacet
+from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
