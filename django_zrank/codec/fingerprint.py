@@ -65,13 +65,20 @@ def compiled(index: RankIndex) -> tuple[str, Sequence[str]]:
             sql, parameters = rows.query.get_compiler(using).as_sql()
     except EmptyResultSet:
         return "", ()
-    texts = [_ADDRESS.sub("", repr(one)) for one in parameters]
+    texts = [_ADDRESS.sub("", repr(_held(one))) for one in parameters]
     # The order of a set differs between processes.
     for found in _LIST.finditer(sql):
         at = sum(one[1] == "s" for one in _PLACEHOLDER.finditer(sql, 0, found.start()))
         count = found[1].count("%s")
         texts[at : at + count] = sorted(texts[at : at + count])
     return sql, texts
+
+
+def _held(parameter: Any) -> Any:
+    """Return the value that an adapter of a driver holds: its ``repr()`` shortens the value, or leaves it out."""
+    if isinstance(parameter, (str, int)):  # an enum's attributes say where it stands among others
+        return parameter
+    return getattr(parameter, "obj", None) or getattr(parameter, "__dict__", None) or parameter
 
 
 def _fields(index: RankIndex) -> list[models.Field[Any, Any]]:

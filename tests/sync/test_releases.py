@@ -286,6 +286,19 @@ def test_a_percent_sign_shifts_no_parameters() -> None:
     assert among(1, 2) == among(2, 1) != among(1, 3)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        (models.JSONField(), [{"season": "spring" * 9}, {"season": "spring" * 8 + "summer"}]),
+        (models.BinaryField(), [b"one", b"two"]),
+    ],
+)
+def test_another_value_that_a_driver_wraps(field: models.Field[Any, Any], values: list[Any]) -> None:
+    one, other, again = (declared(flag(field), [models.Q(flag=value)]) for value in [*values, values[0]])
+    assert one == again != other
+
+
 def test_it_is_the_same_in_every_process() -> None:
     """Whatever the seed of Python's hashes, which decides the order of a set."""
     code = (
