@@ -13,6 +13,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
 from django.utils import timezone
 
+from ..conf import get_settings
 from .fields import follow, value_field
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 def fingerprint(index: RankIndex) -> str:
     """Return eight digits that identify what an index declares: its order, facets, layout and ``idle``; the query of
-    ``get_queryset()`` with its parameters; the types of the fields that are read, the formulas of generated fields, and
-    the time zone of times without one.
+    ``get_queryset()`` with its parameters; the types of the fields that are read, the formulas of generated fields, the
+    time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
     Queries are compiled for the database that is mirrored, which may have to be connected: raises ``django.db.Error``,
@@ -51,6 +52,8 @@ def fingerprint(index: RankIndex) -> str:
     said += [types, sql, parameters, *_formulas(index, sql)]
     if any(isinstance(value_field(field), models.DateTimeField) for field in fields):
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
+    if index.faceting.many:
+        said.append(get_settings().max_values)
     return sha256(repr(said).encode()).hexdigest()[:8]
 
 
