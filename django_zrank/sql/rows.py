@@ -187,10 +187,17 @@ class Rows:
         return Collate(Value(value), collation) if collation else value
 
     def collation(self, path: str) -> str | None:
-        """Return a collation, if the database needs one: to MariaDB and MySQL, "A", "a" and "a " are equal."""
+        """Return a collation, if to the column's, different texts may be equal: by default, to MariaDB's and MySQL's,
+        "A", "a" and "a " are."""
         field = self.index.faceting.reading(path).field(path)
-        if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
+        if not isinstance(field, (models.CharField, models.TextField)):
             return None
+        if self.connection.vendor != "mysql":
+            return (
+                {"postgresql": "C", "sqlite": "BINARY"}.get(self.connection.vendor)
+                if field.db_collation
+                else None
+            )
         return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
 
 
