@@ -401,6 +401,7 @@ def test_a_collation_that_takes_one_text_for_another() -> None:
     class Loose(models.Model):
         region = models.CharField(max_length=9, db_collation=collations[connection.vendor])
         score = models.IntegerField()
+        nick = models.ForeignKey(Nickname, models.CASCADE)
 
         class Meta:
             app_label = "testapp"
@@ -410,12 +411,13 @@ def test_a_collation_that_takes_one_text_for_another() -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE COLLATION IF NOT EXISTS zrank_nocase ({locale})")
     with table(Loose):
-        Loose.objects.bulk_create(Loose(region=region, score=1) for region in ("kanto", "Kanto"))
-        ranking = by_sql(
-            type("LooseRank", (RankIndex,), {"model": Loose, "order": ("score",), "facets": ("region",)})
-        )
+        nick = Nickname.objects.create(nick="a")
+        Loose.objects.bulk_create(Loose(region=region, score=1, nick=nick) for region in ("kanto", "Kanto"))
+        attributes = {"model": Loose, "order": ("score",), "facets": ("region", "nick")}
+        ranking = by_sql(type("LooseRank", (RankIndex,), attributes))
         assert ranking.counts("region") == {"kanto": 1, "Kanto": 1}
         assert len(ranking.filter(region="kanto").top()) == len(ranking.exclude(region="kanto").top()) == 1
+        assert ranking.filter(nick=nick).count() == 2
 
 
 @pytest.mark.django_db(databases=["default", "other"])

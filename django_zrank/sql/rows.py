@@ -86,7 +86,8 @@ class Rows:
             for path, values in condition.values.items():
                 exact = [self.exactly(path, value) for value in values if value is not None]
                 null = Q(**{f"{path}__isnull": True}) if None in values else Q()
-                query &= Q(**{f"{path}__in": exact}) | null
+                column = self.column(path) if self.collation(path) else path
+                query &= Q(**{f"{column}__in": exact}) | null
             rows = rows.filter(~query if condition.negated else query)
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
 
@@ -180,6 +181,15 @@ class Rows:
         return _NOBODY if not bound.score else self.than(self.kind.key(bound.value), comparison)
 
     # Texts
+
+    def column(self, path: str) -> str:
+        """Return the path of the column at the end of relations: their own lookups compare with values only, not with
+        expressions."""
+        *_, field = follow(self.index.model, path)
+        while field.is_relation:
+            field = getattr(field, "target_field", None) or field.related_model._meta.pk
+            path = f"{path}__{field.name}"
+        return path
 
     def exactly(self, path: str, value: Any) -> Any:
         """Return an expression for a value with a collation by which different texts are never equal."""
