@@ -84,7 +84,11 @@ class Rows:
         for condition in self.conditions:
             query = Q()
             for path, values in condition.values.items():
-                exact = [self.exactly(path, value) for value in values if value is not None]
+                exact = [
+                    self.exactly(path, value)
+                    for value in values
+                    if value is not None and is_queryable(value, self.connection.vendor)
+                ]
                 null = Q(**{f"{path}__isnull": True}) if None in values else Q()
                 column = self.column(path) if self.collation(path) else path
                 query &= Q(**{f"{column}__in": exact}) | null
