@@ -27,6 +27,7 @@ from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
 from .codec.shards import name_of, shard_of
 from .codec.units import Band, Distance
+from .conf import get_settings
 from .exceptions import NotRanked
 
 if TYPE_CHECKING:
@@ -343,8 +344,8 @@ class Declaration(MemberCodec, Generic[Member]):
 
 def fingerprint(index: Declaration) -> str:
     """Return eight digits that identify what an index declares: its order, facets, layout and ``idle``; the query of
-    ``get_queryset()`` with its parameters; the types of the fields that are read, the formulas of generated fields, and
-    the time zone of times without one.
+    ``get_queryset()`` with its parameters; the types of the fields that are read, the formulas of generated fields, the
+    time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
     Queries are compiled for the database that is mirrored, which may have to be connected: raises ``django.db.Error``,
@@ -362,6 +363,8 @@ def fingerprint(index: Declaration) -> str:
     said += [types, sql, parameters, *_formulas(index, sql)]
     if any(isinstance(value_field(field), models.DateTimeField) for field in fields):
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
+    if index.faceting.many:
+        said.append(get_settings().max_values)
     return sha256(repr(said).encode()).hexdigest()[:8]
 
 
@@ -376,13 +379,20 @@ def compiled(index: Declaration) -> tuple[str, Sequence[str]]:
             sql, parameters = rows.query.get_compiler(using).as_sql()
     except EmptyResultSet:
         return "", ()
-    texts = [_ADDRESS.sub("", repr(one)) for one in parameters]
+    texts = [_ADDRESS.sub("", repr(_held(one))) for one in parameters]
     # The order of a set differs between processes.
     for found in _LIST.finditer(sql):
         at = sum(one[1] == "s" for one in _PLACEHOLDER.finditer(sql, 0, found.start()))
         count = found[1].count("%s")
         texts[at : at + count] = sorted(texts[at : at + count])
     return sql, texts
+
+
+def _held(parameter: Any) -> Any:
+    """Return the value that an adapter of a driver holds: its ``repr()`` shortens the value, or leaves it out."""
+    if isinstance(parameter, (str, int)):  # an enum's attributes say where it stands among others
+        return parameter
+    return getattr(parameter, "obj", None) or getattr(parameter, "__dict__", None) or parameter
 
 
 def _fields(index: Declaration) -> list[models.Field[Any, Any]]:

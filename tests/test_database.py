@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections, models, transaction
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.test.utils import CaptureQueriesContext
@@ -28,6 +28,7 @@ from django_zrank.sql import sampling
 from django_zrank.testing import sync_now
 from tests.populations import fill
 from tests.rankings import ByRedis, BySql, by_sql
+from tests.sync.capturing import table
 from tests.test_deadline import SLOW
 from tests.test_recommendations import (
     Descending,
@@ -391,6 +392,32 @@ def test_a_member_is_found_by_its_exact_text() -> None:
             ranking.rank(nick)
     assert ranking.ranks(["Ada", "ada", "ADA "]) == {"Ada": 1, "ada": None, "ADA ": None}
     assert [entry.pk for entry in ranking.members(["ada", "Ada"])] == ["Ada"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_collation_that_takes_one_text_for_another() -> None:
+    collations = {"sqlite": "NOCASE", "mysql": "utf8mb4_general_ci", "postgresql": "zrank_nocase"}
+
+    class Loose(models.Model):
+        region = models.CharField(max_length=9, db_collation=collations[connection.vendor])
+        score = models.IntegerField()
+        nick = models.ForeignKey(Nickname, models.CASCADE)
+
+        class Meta:
+            app_label = "testapp"
+
+    if connection.vendor == "postgresql":
+        locale = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE COLLATION IF NOT EXISTS zrank_nocase ({locale})")
+    with table(Loose):
+        nick = Nickname.objects.create(nick="a")
+        Loose.objects.bulk_create(Loose(region=region, score=1, nick=nick) for region in ("kanto", "Kanto"))
+        attributes = {"model": Loose, "order": ("score",), "facets": ("region", "nick")}
+        ranking = by_sql(type("LooseRank", (RankIndex,), attributes))
+        assert ranking.counts("region") == {"kanto": 1, "Kanto": 1}
+        assert len(ranking.filter(region="kanto").top()) == len(ranking.exclude(region="kanto").top()) == 1
+        assert ranking.filter(nick=nick).count() == 2
 
 
 @pytest.mark.django_db(databases=["default", "other"])

@@ -29,7 +29,7 @@ class NicknamesInShards(Nicknames):
 class Players(RankIndex[Player]):
     model = Player
     order = ("-level",)
-    facets = ("bio",)
+    facets = ("bio", "user", "level")
     name = "players"
 
 
@@ -93,6 +93,9 @@ def test_numbers_beyond_every_type(build: Callable[[Any], Any]) -> None:
     ):
         with pytest.raises(ValueError, match="beyond"):
             ask(10**400)
+    for path in ("user", "level"):
+        assert ranking.filter(**{path: 10**400}).count() == 0
+        assert ranking.exclude(**{path: 2**64}).count() == 2
     with pytest.raises(ValueError, match=r"^member: "):  # beyond what Python writes as text
         ranking.rank(10**5000)
 

@@ -83,9 +83,14 @@ class Rows:
         for condition in self.conditions:
             query = Q()
             for path, values in condition.values.items():
-                exact = [self.exactly(path, value) for value in values if value is not None]
+                exact = [
+                    self.exactly(path, value)
+                    for value in values
+                    if value is not None and is_queryable(value, self.connection.vendor)
+                ]
                 null = Q(**{f"{path}__isnull": True}) if None in values else Q()
-                query &= Q(**{f"{path}__in": exact}) | null
+                column = self.column(path) if self.collation(path) else path
+                query &= Q(**{f"{column}__in": exact}) | null
             rows = rows.filter(~query if condition.negated else query)
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
 
@@ -202,16 +207,32 @@ class Rows:
 
     # Texts
 
+    def column(self, path: str) -> str:
+        """Return the path of the column at the end of relations: their own lookups compare with values only, not with
+        expressions."""
+        *_, field = follow(self.index.model, path)
+        while field.is_relation:
+            field = getattr(field, "target_field", None) or field.related_model._meta.pk
+            path = f"{path}__{field.name}"
+        return path
+
     def exactly(self, path: str, value: Any) -> Any:
         """Return an expression for a value with a collation by which different texts are never equal."""
         collation = self.collation(path)
         return Collate(Value(value), collation) if collation else value
 
     def collation(self, path: str) -> str | None:
-        """Return a collation, if the database needs one: to MariaDB and MySQL, "A", "a" and "a " are equal."""
+        """Return a collation, if to the column's, different texts may be equal: by default, to MariaDB's and MySQL's,
+        "A", "a" and "a " are."""
         field = self.index.faceting.reading(path).field(path)
-        if self.connection.vendor != "mysql" or not isinstance(field, (models.CharField, models.TextField)):
+        if not isinstance(field, (models.CharField, models.TextField)):
             return None
+        if self.connection.vendor != "mysql":
+            return (
+                {"postgresql": "C", "sqlite": "BINARY"}.get(self.connection.vendor)
+                if field.db_collation
+                else None
+            )
         return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
 
 

@@ -38,7 +38,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.model.broken import recoded
 from tests.sync.mirror import contents
-from tests.testapp.models import Player, Ticket
+from tests.testapp.models import Competitor, Player, Ticket
 
 Declare = Callable[..., type[RankIndex[Any]]]
 
@@ -283,6 +283,28 @@ def test_a_percent_sign_shifts_no_parameters() -> None:
         return declared(flag(models.IntegerField()), conditions)
 
     assert among(1, 2) == among(2, 1) != among(1, 3)
+
+
+def test_another_limit_of_values(settings: Any) -> None:
+    def limited(limit: int) -> str:
+        settings.ZRANK = {"MAX_VALUES": limit}
+        attributes = {"model": Competitor, "order": ("points",), "facets": ("tags",)}
+        return type("Tagged", (RankIndex,), attributes).instance().declaration
+
+    assert limited(20) == limited(20) != limited(21)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        (models.JSONField(), [{"season": "spring" * 9}, {"season": "spring" * 8 + "summer"}]),
+        (models.BinaryField(), [b"one", b"two"]),
+    ],
+)
+def test_another_value_that_a_driver_wraps(field: models.Field[Any, Any], values: list[Any]) -> None:
+    one, other, again = (declared(flag(field), [models.Q(flag=value)]) for value in [*values, values[0]])
+    assert one == again != other
 
 
 def test_it_is_the_same_in_every_process() -> None:
