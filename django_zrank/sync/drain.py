@@ -21,7 +21,6 @@ from ..store import Health, Store
 from .marks import (
     Processed,
     Seen,
-    Written,
     discard,
     forget_batches,
     leave,
@@ -31,7 +30,7 @@ from .marks import (
     require_declared,
     unmark,
 )
-from .push import write
+from .push import Written, write
 from .reach import Reach
 from .rebuild import rebuild
 from .rows import parse_key

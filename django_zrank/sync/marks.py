@@ -18,6 +18,7 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..notes import noted
+from .push import Written
 from .transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
@@ -91,16 +92,6 @@ def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | 
     for part, row in ((part, read(part)) for part in index.parts):
         if row and not (index.declares(row.generation) and index.declares(row.building)):
             raise NotBuilt(f"Index {part.name!r} is built, or being built, from another declaration")
-
-
-class Written(NamedTuple):
-    """The state under which a part was written to, for the fence: the database must note the same."""
-
-    generation: str
-    term: int
-
-    version: int
-    """Of the last write."""
 
 
 class Processed(NamedTuple):

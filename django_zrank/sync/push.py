@@ -24,12 +24,11 @@ from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Number, Store
 from . import rows
-from .idle import write_seen
-from .marks import Written
 from .reach import Reach
+from .seen import write_seen
 from .transactions import is_open, require_writable, without_waiting
 
-__all__ = ["Pushed", "forget", "known", "push", "read", "try_push", "write"]
+__all__ = ["Pushed", "Written", "forget", "known", "push", "read", "try_push", "write"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -44,6 +43,16 @@ _ATTEMPTS: Final = 10
 
 _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
+
+
+class Written(NamedTuple):
+    """The state under which a part was written to, for the fence: the database must note the same."""
+
+    generation: str
+    term: int
+
+    version: int
+    """Of the last write."""
 
 
 class Pushed(NamedTuple):
