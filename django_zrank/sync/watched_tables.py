@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 class WatchedTable:
     """One table that an index reads."""
 
-    index: str
+    index: str = field(compare=False)  # what is declared as a name may have no hash
     model: type[models.Model]
 
     path: str
@@ -311,17 +311,17 @@ def _is_opaque(node: Any) -> bool:
 def _stored(fields: Iterable[models.Field[Any, Any]]) -> Fields:
     """Return ``fields`` with each generated column replaced by the columns that it is computed from."""
     stored: set[models.Field[Any, Any]] = set()
-    for field in fields:
-        if isinstance(field, models.GeneratedField):
-            expression = field.expression.resolve_expression(  # type: ignore[attr-defined]
-                Query(field.model, alias_cols=False)
+    for one in fields:
+        if isinstance(one, models.GeneratedField):
+            expression = one.expression.resolve_expression(  # type: ignore[attr-defined]
+                Query(one.model, alias_cols=False)
             )
             parts = list(_walk([expression]))
             if any(map(_is_opaque, parts)):
                 return None
             stored.update(node.target for node in parts if isinstance(node, Col))
         else:
-            stored.add(field)
+            stored.add(one)
     return frozenset(stored)
 
 

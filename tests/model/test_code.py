@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from django_zrank.sync import touched
+from django_zrank.sync import signal_handlers
 from django_zrank.sync.reach import breaker
 from tests.model import sync
 from tests.model.baton import Actor, passed_on
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def baton() -> Iterator[None]:
     # A machine that is slow, too, suspends pushes.
     trip = mock.patch.object(type(breaker), "trip")
-    with passed_on(INDEX.name), mock.patch.object(touched, "drain_soon"), trip:
+    with passed_on(INDEX.name), mock.patch.object(signal_handlers, "drain_soon"), trip:
         yield
 
 

@@ -17,7 +17,7 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.redis import executor
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
-from django_zrank.sync import push, touched
+from django_zrank.sync import push, signal_handlers
 from django_zrank.sync.reach import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
@@ -238,7 +238,7 @@ def test_a_save_has_one_budget_for_all_indexes(
         return send(*args)
 
     monkeypatch.setattr(executor, "send", slow)
-    monkeypatch.setattr(touched, "monotonic", clock)
+    monkeypatch.setattr(signal_handlers, "monotonic", clock)
     monkeypatch.setattr(push, "monotonic", clock)
     monkeypatch.setattr(push, "_BATCH", 1)
     Player.objects.create(level=5)  # in two indexes
@@ -255,9 +255,9 @@ def test_a_save_begins_no_drain_once_its_time_is_up(
         begun.append(index)
         clock.advance(1.0)
 
-    monkeypatch.setattr(touched, "monotonic", clock)
+    monkeypatch.setattr(signal_handlers, "monotonic", clock)
     monkeypatch.setattr(push, "monotonic", clock)
-    monkeypatch.setattr(touched, "drain_soon", drain_slowly)
+    monkeypatch.setattr(signal_handlers, "drain_soon", drain_slowly)
     Player.objects.create(level=5)  # in two indexes
     assert len(begun) == 1
     assert_mirrors(PlayerRank, PlayerAscending)
