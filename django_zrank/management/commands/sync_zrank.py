@@ -43,7 +43,8 @@ class Command(IndexCommand):
             raise CommandError(f"--interval: expected a positive number, not {options['interval']}.")
         indexes = self.named(options["index"])
         if indexes and options["watch"]:
-            self.watch(indexes, options["interval"])
+            with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, running_jobs(indexes, stop):
+                watch(indexes, interval=options["interval"], stop=stop, report=self.report)
             return
         failed = False
         for index in indexes:
@@ -66,10 +67,6 @@ class Command(IndexCommand):
 
     def report(self, index: RankIndex, done: Synced) -> None:
         self.say(f"{index.name}: {done}")
-
-    def watch(self, indexes: list[RankIndex], interval: float) -> None:
-        with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, running_jobs(indexes, stop):
-            watch(indexes, interval=interval, stop=stop, report=self.report)
 
 
 @contextmanager
