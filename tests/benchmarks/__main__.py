@@ -20,7 +20,9 @@ SMALL = {
     "replica": "--members 50000 --rounds 500 --seconds 0.3",
     "shards": "--members 20000 --shards 3,16 --rounds 50",
     "leaderboard": "--members 100000 --rounds 200",
+    "pairing": "--members 50000 --rounds 500",
     "memory": "--members 50000",
+    "path": "",
     "concurrent": "--members 20000 --rounds 5",
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
@@ -28,6 +30,7 @@ SMALL = {
     "scores": "--rows 20000 --rounds 300",
     "rebuild": "--members 20000,100000 --rounds 3",
     "hold": "--members 20000",
+    "pieces": "--members 20000",
     "database": "--rows 20000 --rounds 3",
     "failover": "--only killed --seconds 6",
 }
