@@ -152,7 +152,7 @@ def site(serve: Callable[..., AbstractContextManager[Site]]) -> Iterator[Site]:
         yield site
 
 
-def wait_for(site: Site, seconds: float = 60) -> None:
+def wait_for(site: Site, seconds: float = 120) -> None:
     """Until the site's port answers. It opens when it opens: there is no event to wait for."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and site.process.poll() is None:
