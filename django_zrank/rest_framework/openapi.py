@@ -174,9 +174,9 @@ class IndexAutoSchema(AutoSchema):
         if not self._describes_action():
             return super().get_response_serializers()
         schema = one_of(map(getattr(self, f"_describe_{self.view.action}"), self._get_views()))
-        return {"200": schema, **self._describe_errors()}
+        return {"200": schema, **self._get_error_responses()}
 
-    def _describe_errors(self) -> dict[str, OpenApiResponse]:
+    def _get_error_responses(self) -> dict[str, OpenApiResponse]:
         text = {"type": "string"}
         texts = {"type": "array", "items": text}
         error = object_schema(detail=text, code=text)
@@ -197,7 +197,7 @@ class IndexAutoSchema(AutoSchema):
         self.registry.register_on_missing(component)
         return component.ref
 
-    def _describe_result(self, view: Any) -> Schema:
+    def _get_result_schema(self, view: Any) -> Schema:
         """One member, as :meth:`~.viewsets.IndexViewSet.get_results` serializes it."""
         index, serializer_class = view.served, view.get_serializer_class()
         entry_class = serializer_class
@@ -217,7 +217,7 @@ class IndexAutoSchema(AutoSchema):
         return self._get_component(name, schema)
 
     def _describe_retrieve(self, view: Any) -> Schema:
-        result = self._describe_result(view)
+        result = self._get_result_schema(view)
         if not shows_rank(view.get_serializer_class()):
             return result
         percentage = {"type": "number", "minimum": 0, "maximum": 100}
@@ -227,7 +227,7 @@ class IndexAutoSchema(AutoSchema):
     _describe_me = _describe_retrieve
 
     def _describe_around(self, view: Any) -> Schema:
-        return object_schema(results={"type": "array", "items": self._describe_result(view)})
+        return object_schema(results={"type": "array", "items": self._get_result_schema(view)})
 
     def _describe_change(self, view: Any) -> Schema:
         return object_schema(pk=key_schema(view.served), score=score_schema(view.served))
@@ -242,13 +242,13 @@ class IndexAutoSchema(AutoSchema):
 
     def _describe_list(self, view: Any) -> Schema:
         if not self._is_draw():
-            return self._describe_result(view)
+            return self._get_result_schema(view)
         ranks = [{"type": "integer", "description": "Ranks."}] if view.allow_band else []
         distances = one_of([distance_schema(view.served), *ranks])
         return object_schema(
             band={"type": "array", "items": distances, "minItems": 2, "maxItems": 2},
             candidates={"type": "integer", "nullable": True},
-            results={"type": "array", "items": self._describe_result(view)},
+            results={"type": "array", "items": self._get_result_schema(view)},
         )
 
     def _is_draw(self) -> bool:
