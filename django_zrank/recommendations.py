@@ -183,7 +183,8 @@ def _rows(index: RankIndex, members: Sequence[Any]) -> list[Any]:
     pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
     if not pks:
         return list(members)
-    every = models.QuerySet[Any](index.model, using=index.get_queryset()._db)
+    using = index.get_queryset()._db  # type: ignore[attr-defined]  # Not in the stubs
+    every = models.QuerySet[Any](index.model, using=using)
     rows = {row.pk: row for row in every.filter(pk__in=pks.values())}
     return [rows.get(pks[at]) if at in pks else one for at, one in enumerate(members)]
 

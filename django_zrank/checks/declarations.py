@@ -277,7 +277,10 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
             ".get_queryset() filters on a window function: a change of one row could move others, unnoticed."
         )
         yield error(cls, message, _KEEP_IT, "zrank.E032")
-    elif queryset._db is None and (using := index.get_using()) != router.db_for_write(index.model):
+    elif (
+        queryset._db is None  # type: ignore[attr-defined]  # Not in the stubs
+        and (using := index.get_using()) != router.db_for_write(index.model)
+    ):
         message = f".get_queryset() reads another database than using, {using!r}: no router sends {model.label} there."
         yield error(cls, message, f"Return its rows with .using({using!r}).", "zrank.E044")
 
