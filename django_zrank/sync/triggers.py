@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from django.db.migrations import Migration
 from django.db.migrations.operations import RunPython, SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
+from django.utils.functional import cached_property  # takes no lock, as that of Python 3.11 does
 
 from ..conf import get_settings
 from ..exceptions import CaptureError
