@@ -78,7 +78,7 @@ def deviations(sizes: Sequence[int], draws_made: int, *, tied: int = 0, excluded
     found = []
     for side in (order[:at], order[at + 1 :]):
         candidates = [pk for pk in side if pk not in out]
-        pairs = [tuple(pk for _, stored in one if (pk := int(stored)) in side) for one in drawn]
+        pairs = [tuple(pk for _, stored, _ in one if (pk := int(stored)) in side) for one in drawn]
         found.append(Side(tuple(candidates), 2).deviation(pairs))
         if len(sizes) > 1:
             found.append(by_shards(pairs, {pk: shard_of(str(pk), len(sizes)) for pk in candidates}))

@@ -199,7 +199,7 @@ end
 -- Read the next members of the smallest set, each once.
 local test, members, scores, scans = checks[state.test], {}, {}, 0
 local sets, is_group = test and test.keys or {live}, test and not test.names
-while sets[state.set] and 2 * #members < page and scans < page / 10 do
+while sets[state.set] and 2 * #members < page and scans < 100 do -- sets may be small, and many
   local cursor, found = unpack(call('ZSCAN', sets[state.set], state.cursor, 'COUNT', page))
   state.cursor, scans = cursor, scans + 1
   if cursor == '0' then
