@@ -387,9 +387,12 @@ class MySQL(Dialect):
         old, new = self.insert(source, "OLD"), self.insert(source, "NEW")
         same = self.same(source.column)
         others = [self.same(field) for field in source.columns if field != source.column]
-        changed = "TRUE" if source.fields is None else f"NOT ({' AND '.join(others) or 'TRUE'})"
         # Each statement costs a microsecond a row. The usual case takes two: one condition, one mark.
-        update = f"IF {same} AND {changed} THEN {new} ELSEIF NOT ({same}) THEN {old} {new} END IF;"
+        if source.fields is None:
+            update = f"IF {same} THEN {new} ELSE {old} {new} END IF;"
+        else:
+            changed = f"IF {same} AND NOT ({' AND '.join(others)}) THEN {new} ELSEIF" if others else "IF"
+            update = f"{changed} NOT ({same}) THEN {old} {new} END IF;"
         return {"insert": f"BEGIN {new} END", "update": f"BEGIN {update} END", "delete": f"BEGIN {old} END"}
 
     def insert(self, source: WatchedTable, row: str) -> str:

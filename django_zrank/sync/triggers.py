@@ -33,7 +33,7 @@ from ..models import Generation, Mark
 from ..registry import registry
 from .dialects import DIALECTS, Trigger, Unit, owner_of
 from .transactions import is_delay
-from .watched_tables import WatchedTable, watched_tables
+from .watched_tables import WatchedTable, merged, watched_tables
 
 _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
@@ -98,7 +98,10 @@ class _Triggers:
     def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
         sources: list[WatchedTable] = []
         if get_settings().capture == "triggers":
-            sources = [source for index in indexes for source in watched_tables(index)]
+            for index in indexes:  # one trigger for several paths to the same rows
+                sources += merged(
+                    watched_tables(index), lambda one: (one.model, one.via, one.column, one.is_referenced)
+                )
         self.using, connection = using, connections[using]
         self.dialect = DIALECTS[connection.vendor](connection, {source.table for source in sources})
         self.units = [self.dialect.unit(source) for source in sources]

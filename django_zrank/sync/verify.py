@@ -457,7 +457,7 @@ class _Part:
         places = self.suspects.setdefault(member, set())
         if place:
             places.add(place)
-        if len(self.suspects) >= _REMEMBERED:
+        if len(self.suspects) * len(self.index.parts) >= _REMEMBERED:
             self.settle()
 
     def settle(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -145,13 +145,17 @@ def watched_tables(index: RankIndex) -> list[WatchedTable]:
     Tables in subqueries are included only if the subquery finds the member's own row by its primary key. Tables in raw
     SQL are not.
     """
-    sources: dict[object, WatchedTable] = {}
-    for source in chain.from_iterable(_sources(index.name, query) for query in _queries(index)[0]):
-        way = replace(source, fields=None)
-        if same := sources.get(way):
-            source = replace(source, fields=_union(same.fields, source.fields))
-        sources[way] = source
-    return list(sources.values())
+    sources = chain.from_iterable(_sources(index.name, query) for query in _queries(index)[0])
+    return merged(sources, lambda source: replace(source, fields=None))
+
+
+def merged(sources: Iterable[WatchedTable], key: Callable[[WatchedTable], object]) -> list[WatchedTable]:
+    """Return one source for each ``key``, with the columns of all that have it."""
+    found: dict[object, WatchedTable] = {}
+    for source in sources:
+        same = found.get(key(source), source)
+        found[key(source)] = replace(source, fields=_union(same.fields, source.fields))
+    return list(found.values())
 
 
 def _union(fields: Fields, others: Fields) -> Fields:

@@ -32,6 +32,7 @@ from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
+from django_zrank.sync import verify as verification
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
@@ -769,6 +770,25 @@ class TestVerification:
         assert (report.missing.count, report.different.count, report.extra.count) == (1, 1, 2)
         assert verify(index, repair=True).ok
         assert_mirrors(CompetitorRank)
+
+    def test_the_more_shards_the_fewer_members_each_remembers(
+        self, index: RankIndex, zrank: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(verification, "_REMEMBERED", 14)
+        suspect, remembered, most = verification._Part.suspect, dict[Any, int](), 0
+
+        def count(part: Any, *args: Any) -> None:
+            nonlocal most
+            suspect(part, *args)
+            remembered[part] = len(part.suspects)
+            most = max(most, sum(remembered.values()))
+
+        monkeypatch.setattr(verification._Part, "suspect", count)
+        for store in map(Store.of, index.parts):
+            root = store.learn().root
+            zrank.zunionstore(root, {root: 3})
+        assert verify(index).different.count == 48  # those without points stay
+        assert most <= 14
 
 
 def test_commands(players: RankIndex, capsys: pytest.CaptureFixture[str]) -> None:

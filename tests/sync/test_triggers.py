@@ -507,6 +507,16 @@ def test_the_rows_that_a_row_of_the_same_table_leads_to(declare: Callable[..., R
     assert members_of(index, "Player_friends+__to_player_id", friend) == texts(player)
 
 
+@ddl
+def test_a_row_that_two_paths_lead_to_leaves_one_mark(declare: Callable[..., RankIndex]) -> None:
+    rows = Account.objects.filter(nick="a", profile__account__nick="a")
+    declare(Account, "-profile__points", get_queryset=lambda self: rows.filter(profile__account__club=None))
+    account = Account.objects.create(nick="a")
+    assert marks("declared") == texts(account)
+    Account.objects.update(nick="b")
+    assert marks("declared") == texts(account)
+
+
 FRIENDS = Player.objects.filter(friends=OuterRef("pk"), name=OuterRef("name"))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from django_zrank.notes import noted
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
@@ -28,8 +29,17 @@ def win_and_flush(videos: list[Video]) -> None:
     assert flush(INDEX)
 
 
+def win_and_take(videos: list[Video]) -> None:
+    """As a flush does that is killed, or still writes."""
+    win(videos)
+    row = noted(INDEX)
+    assert Store.of(INDEX).take_pending(row.term, row.flushed, 10)
+
+
 @pytest.mark.parametrize(
-    "act", [win, win_and_flush, lambda videos: flush(INDEX)], ids=["win", "both", "flush"]
+    "act",
+    [win, win_and_flush, win_and_take, lambda videos: flush(INDEX)],
+    ids=["win", "both", "take", "flush"],
 )
 def test_a_change_at_any_step_is_not_drift(act: Callable[[list[Video]], object]) -> None:
     """Two of three are wrong, so that all steps are taken. One of them changes before each step in turn, which may
