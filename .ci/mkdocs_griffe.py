@@ -14,7 +14,7 @@ ROLE = re.compile(r":\w+:`(?:~[\w.]*\.(?=\w+`)|~|\.)?([\w.]+)`")
 STANDS_FOR = {"_RankingAccessor": "Ranking[Member]"}
 """Types of attributes of a class, and what they return."""
 
-UNWRAPPED = {"Steps", "classproperty"}
+UNWRAPPED = {"Query", "classproperty"}
 
 
 class Readable(griffe.Extension):

@@ -81,7 +81,8 @@ class Declaration(MemberCodec, Generic[Member]):
     """The name of the index in Redis, in URLs and in commands. Default: the model's name in lower case."""
 
     using: str | None = None
-    """The database that is mirrored. Default: the database to which routers send writes of the model."""
+    """The database that is mirrored, which ``get_queryset()`` must read. Default: the database to which routers send
+    writes of the model."""
 
     shards: int = 1
     """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. Changing
@@ -150,7 +151,8 @@ class Declaration(MemberCodec, Generic[Member]):
         return self.owner
 
     def get_queryset(self) -> models.QuerySet[Member]:
-        """Return the rows that are ranked. A row that leaves this queryset leaves the index.
+        """Return the rows that are ranked, by default all rows in the database that ``using`` names. A row that
+        leaves this queryset leaves the index.
 
         The queryset must be independent of the request, the user and the time. Pushes call this at most once a second.
         """

@@ -1,4 +1,4 @@
-"""The processor, by the clocks of its core and of a process: what the app costs, and what the host takes away.
+"""The processor, by the clock of a process: what the app costs, and for how long other processes had its core.
 
 A clock on the wall goes on while a process waits for a core, and while the host of a virtual machine takes that away.
 The clock of a process (POSIX: ``clock_getcpuclockid()``) doesn't.
