@@ -86,6 +86,40 @@ def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any, bound: 
     assert ranking.filter(region="kantou").count() == 99
 
 
+def test_one_beside_thousands_measures_only_itself(
+    zrank: Redis, ranking: Ranking[Any], settings: Any
+) -> None:
+    settings.ZRANK = {"MAX_COMBINATIONS": 10_000}
+    registry = ranking.store.live.intersections
+    zrank.zadd(registry, {f"{registry}:of-another:{number}": 1e15 for number in range(3000)})
+    zrank.config_resetstat()
+    assert ranking.exclude(region="kantou").count() == 300
+    stats: Any = zrank.info("commandstats")
+    assert 0 < stats["cmdstat_memory|usage"]["calls"] < 50
+
+
+def test_memory_is_that_of_those_in_the_list(zrank: Redis, ranking: Ranking[Any]) -> None:
+    registry = ranking.store.live.intersections
+
+    def sizes() -> dict[bytes, int]:
+        found: Any = zrank.hgetall(registry + ":sizes")
+        return {name: int(size) for name, size in found.items()}
+
+    for region in REGIONS[:3]:
+        ranking.exclude(region=region).count()
+    first, *others = zrank.zrange(registry, 0, -1)
+    whole = sizes().pop(b"")
+    assert whole == sum(size for name, size in sizes().items() if name) > 3 * 299 * 10
+    zrank.zadd(registry, {first: 1})
+    ranking.exclude(region=REGIONS[3]).count()
+    assert sizes().keys() == {b"", *zrank.zrange(registry, 0, -1)} > {*others}
+    assert sizes().pop(b"") < whole * 1.1
+    zrank.unlink(registry)  # it is evicted
+    assert ranking.filter(region="kantou", platform="pc").count() == 99
+    assert len(sizes()) == 2
+    assert all(0 < zrank.ttl(key) <= 130 for key in (registry, registry + ":sizes"))
+
+
 def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
     assert sum(ranking.within(scan=4).counts("region").values()) == 399
     with pytest.raises(FilterTooLarge, match="region: there are more than 3 values"):

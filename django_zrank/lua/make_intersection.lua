@@ -28,7 +28,7 @@
 -- Returns {'kept'} when it is complete; {'more'} if another piece is needed; {'busy'} if another client makes it;
 --         {'too large', number of members in the smallest set}; {'full', number of intersections, their memory} if there is
 --         no room; the errors of lib/built.lua.
--- Cost  O((page + members of one write) * (tests + log(size))), and O(intersections) for each 16 pieces.
+-- Cost  O((page + members of one write) * (tests + log(size))), and O(log(intersections)) for each 16 pieces.
 
 local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
@@ -87,27 +87,49 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
   end
 end
 
--- Unlink those that nobody reads any more, and measure the others.
-if state.pieces % 16 == 0 then
-  call('ZADD', intersections, now + SPARE, intersection)
-  call('PEXPIRE', intersections, SPARE, 'NX')
-  local names, number, memory = call('ZRANGE', intersections, 0, -1, 'WITHSCORES'), 0, 0
-  for i = 1, #names, 2 do
-    local key, keys = names[i], unfinished(names[i])
-    keys[#keys + 1], keys[#keys + 2] = key, values_key(key)
-    if tonumber(names[i + 1]) <= now then
-      call('UNLINK', unpack(keys))
-      call('ZREM', intersections, key)
-    else
-      number = number + 1
-      for _, one in ipairs(keys) do
-        memory = memory + (call('MEMORY', 'USAGE', one, 'SAMPLES', 1) or 0)
-      end
+-- The memory of each, and by '' of all: no call measures all of them, as there may be thousands.
+local sizes = intersections .. ':sizes'
+local function keys_of(name)
+  local keys = unfinished(name)
+  keys[#keys + 1], keys[#keys + 2] = name, values_key(name)
+  return keys
+end
+local function measure(name)
+  local memory = 0
+  for _, key in ipairs(keys_of(name)) do
+    memory = memory + (call('MEMORY', 'USAGE', key, 'SAMPLES', 1) or 0)
+  end
+  call('HINCRBY', sizes, '', memory - (call('HGET', sizes, name) or 0))
+  call('HSET', sizes, name, memory)
+end
+local function forget(name)
+  call('UNLINK', unpack(keys_of(name)))
+  measure(name)
+  call('HDEL', sizes, name)
+  call('ZREM', intersections, name)
+end
+local function note(milliseconds)
+  if call('EXISTS', intersections) == 0 then
+    call('UNLINK', sizes)
+  end
+  call('ZADD', intersections, integer(now + milliseconds), intersection)
+  measure(intersection)
+  for _, key in ipairs({intersections, sizes}) do
+    for _, condition in ipairs({'NX', 'GT'}) do
+      call('PEXPIRE', key, integer(milliseconds + SPARE), condition)
     end
   end
+end
+
+-- Unlink some of those that nobody reads any more, and look if there is room.
+if state.pieces % 16 == 0 then
+  note(SPARE)
+  for _, name in ipairs(call('ZRANGE', intersections, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
+    forget(name)
+  end
+  local number, memory = call('ZCOUNT', intersections, '(' .. now, '+inf'), tonumber(call('HGET', sizes, ''))
   if number > tonumber(most) or memory > tonumber(bytes) then
-    call('UNLINK', unpack(filled))
-    call('ZREM', intersections, intersection)
+    forget(intersection)
     return {'full', number, memory}
   end
 end
@@ -215,7 +237,7 @@ end
 local is_over = scans == 0
 if is_over then -- all of the versions up to that of the last one
   local after = '(' .. integer(state.version)
-  local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', page - 1, 1, 'WITHSCORES')
+  local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', math.floor(page / 2) - 1, 1, 'WITHSCORES')
   state.version, is_over = tonumber(written[2] or state.version), not written[1]
   put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), nil, nil, true)
 else
@@ -233,8 +255,7 @@ if is_over then
   end
   call('UNLINK', unpack(filled))
   call('SET', stamp, size, 'PX', integer(left))
-  call('ZADD', intersections, integer(now + left), intersection)
-  call('PEXPIRE', intersections, integer(left + SPARE), 'GT')
+  note(left)
   return {'kept'}
 end
 for _, key in ipairs(filled) do

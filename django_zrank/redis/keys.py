@@ -131,7 +131,8 @@ class Keys(_Keys):
 
     @property
     def intersections(self) -> str:
-        """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds."""
+        """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds. Beside it,
+        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all."""
         return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:
