@@ -56,7 +56,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Declaration(MemberCodec, Generic[Member]):
-    """What an index declares, and what follows from it. All that reads and writes an index is told by this alone."""
+    """The declaration of an index, and all that follows from it. Code that reads or writes an index needs only this."""
 
     # What is ranked
 

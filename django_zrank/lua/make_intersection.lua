@@ -94,17 +94,13 @@ local function keys_of(name)
   keys[#keys + 1], keys[#keys + 2] = name, values_key(name)
   return keys
 end
-local function measure(name)
-  local memory = 0
-  for _, key in ipairs(keys_of(name)) do
-    memory = memory + (call('MEMORY', 'USAGE', key, 'SAMPLES', 1) or 0)
-  end
+local function set_size(name, memory)
   call('HINCRBY', sizes, '', memory - (call('HGET', sizes, name) or 0))
   call('HSET', sizes, name, memory)
 end
 local function forget(name)
   call('UNLINK', unpack(keys_of(name)))
-  measure(name)
+  set_size(name, 0)
   call('HDEL', sizes, name)
   call('ZREM', intersections, name)
 end
@@ -113,7 +109,11 @@ local function note(milliseconds)
     call('UNLINK', sizes)
   end
   call('ZADD', intersections, integer(now + milliseconds), intersection)
-  measure(intersection)
+  local memory = 0
+  for _, key in ipairs(keys_of(intersection)) do
+    memory = memory + (call('MEMORY', 'USAGE', key, 'SAMPLES', 1) or 0)
+  end
+  set_size(intersection, memory)
   for _, key in ipairs({intersections, sizes}) do
     for _, condition in ipairs({'NX', 'GT'}) do
       call('PEXPIRE', key, integer(milliseconds + SPARE), condition)

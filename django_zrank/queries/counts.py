@@ -25,7 +25,7 @@ class Size(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[int]:
         if view.ranking is None:
-            return (yield from read_intersection(view, keys))[0]
+            return (yield from read_intersection(view, keys, intersection(view, keys)))[0]
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
         size: int = yield from view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
         return size
@@ -60,7 +60,7 @@ def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:
     """Read numbers that are counted once, and kept for some seconds."""
     key = intersection(view, keys, facet)
     first = Call("HSCAN", (key,), (0, "COUNT", _PAGE))
-    _, ((cursor, numbers),) = yield from read_intersection(view, keys, first, facet=facet)
+    _, ((cursor, numbers),) = yield from read_intersection(view, keys, key, first, facet=facet)
     while cursor:
         cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE)))
         numbers |= more

@@ -40,10 +40,12 @@ def intersection(view: View, keys: Keys, facet: str = "") -> str:
     return keys.intersection(facet, str(view.scope), *view.tested(keys))
 
 
-def read_intersection(view: View, keys: Keys, *calls: Call, facet: str = "") -> Query[tuple[int, list[Any]]]:
-    """Return the size of an intersection, or of counts, with the replies to calls about it. It is made if it isn't
-    there. The same transaction finds it there, so that it isn't replaced in between."""
-    key, until = intersection(view, keys, facet), monotonic() + view.patience
+def read_intersection(
+    view: View, keys: Keys, key: str, *calls: Call, facet: str = ""
+) -> Query[tuple[int, list[Any]]]:
+    """Return the size of an intersection, or of counts, with the replies to calls about its ``key``. It is made if it
+    isn't there. The same transaction finds it there, so that it isn't replaced in between."""
+    until = monotonic() + view.patience
     looks = (
         Call("HGET", (keys.meta,), ("generation",)),
         Call("GET", (keys.stamp(key),)),

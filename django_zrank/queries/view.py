@@ -92,8 +92,9 @@ class View:
         """Run a script on the ranking of these members. ``cost``: that of the call; ``others``: further keys;
         ``how``: attributes of the request."""
         if self.ranking is None:
-            names = (intersection(self, keys), keys.root, keys.meta, *others)
-            _, (reply,) = yield from read_intersection(self, keys, Call(script, names, arguments, cost))
+            key = intersection(self, keys)
+            call = Call(script, (key, keys.root, keys.meta, *others), arguments, cost)
+            _, (reply,) = yield from read_intersection(self, keys, key, call)
             return reply
         call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments, cost)
         return (yield from one(call, **how))

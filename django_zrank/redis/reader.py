@@ -74,9 +74,6 @@ class Reader(Executor):
 
         self.replicas = Replicas()
 
-        self._declared = ""
-        """The generation that was last found to be of this declaration."""
-
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """Return the answer to a question, without checking the server's health."""
         return self.run(partial(self._request, question, view))
@@ -87,7 +84,7 @@ class Reader(Executor):
         ask = partial(self._request, question, view)
         if (server or get_settings().reads) == "replica" and self._may_ask_replica(view):
             return self._asking_replica(ask)
-        # A step takes a round of all generators, so that blocking code, which asks most often, looks by itself.
+        # Each step resumes every generator on the way, so blocking code skips this one while it has no effect.
         is_trusted = monotonic() < self.trust.until and _get_running_loop() is None
         return self.running(ask, None if is_trusted else self.health)
 
@@ -104,10 +101,8 @@ class Reader(Executor):
         the index, as during a deployment; ``Swapped`` if there was none, as plain commands would find it empty."""
         if not live.generation:
             raise Swapped
-        if live.generation != self._declared:
-            if not self.index.declares(live.generation):
-                raise self.declared_otherwise()
-            self._declared = live.generation
+        if not self.index.declares(live.generation):
+            raise self.declared_otherwise()
         return question.query(view, live)
 
     def _may_ask_replica(self, view: View) -> bool:

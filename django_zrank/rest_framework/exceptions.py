@@ -97,4 +97,4 @@ ANSWERS: Final[dict[type[Exception], type[APIException]]] = {
     IndexUnavailable: RankingUnavailable,
     TooManyFieldsSent: TooManyParameters,
 }
-"""What clients see of the errors that views raise."""
+"""The answers to errors that views raise."""

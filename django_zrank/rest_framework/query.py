@@ -351,7 +351,7 @@ class QuerySerializer(serializers.Serializer[Any]):
     """Attributes of the view that allow parameters, the parameters, and the message of a 400 if they aren't allowed."""
 
     limits: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """What else the view decides, by name in the context: functions of the view."""
+    """Further values that the view decides, by their names in the context: functions of the view."""
 
     needed: Sequence[str] = ()
     """Parameters of which a request must have one."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.exceptions import ValidationError as InvalidValue
 from django.db import DataError, connections, models, transaction
+from django.db.models.query import MAX_GET_RESULTS
 from django.http import Http404
 from django.utils import cache as caching
 from django.utils.duration import duration_string
@@ -261,7 +262,8 @@ class IndexViewSet(GenericViewSet[Any]):
             if lookup_field == "pk":  # int() takes more spellings of a number
                 pk = self.served.parse_pk(pk)
             rows = self.get_queryset().filter(**{lookup_field: pk})
-            (member,) = {row.pk: row for row in rows}.values()  # a join may repeat it
+            # A join may repeat the row. Of several rows, as many are read as QuerySet.get() reads.
+            (member,) = {row.pk: row for row in rows[:MAX_GET_RESULTS]}.values()
         # … or an id beyond what the column holds
         except (DataError, Http404, InvalidValue, OverflowError, ValueError) as error:
             raise exceptions.MemberNotRanked from error

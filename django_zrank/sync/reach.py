@@ -142,9 +142,8 @@ class Reach:
         done: dict[RankIndex, Result] = {}
         outcomes: dict[RankIndex, Any] = {part: None for part in queries if self._may_try(part)}
         while outcomes:
-            waiting: defaultdict[Breaker, dict[RankIndex, Any]] = defaultdict(
-                dict
-            )  # writes yield requests alone
+            # Requests: writes yield no other steps.
+            waiting: defaultdict[Breaker, dict[RankIndex, Any]] = defaultdict(dict)
             for part, outcome in outcomes.items():
                 go_on = queries[part].throw if isinstance(outcome, Exception) else queries[part].send
                 try:

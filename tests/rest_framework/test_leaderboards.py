@@ -9,6 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.checks.registry import registry as checks_registry
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from redis.connection import Connection
 from rest_framework.pagination import CursorPagination, LimitOffsetPagination
@@ -215,6 +217,10 @@ class TestPlaces:
         ]
         assert len(ask(client, "/name/board/me/around/")["results"]) == 10
         assert client.get("/name/board/level 0/").status_code == 404
+        Player.objects.update(name="level 116")
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get("/name/board/level 116/").status_code == 404
+        assert queries[-1]["sql"].endswith("LIMIT 21")
 
     def test_text_keys(self, staff: APIClient, zrank: Any) -> None:
         for score, nick in enumerate(["émile", "a b", "me"]):
