@@ -17,7 +17,7 @@ from .queries.query import Query, one
 from .queries.request import Call
 from .redis import reader_of, scripts
 from .redis.keys import Keys
-from .verbs import Batches, batch_twin, in_batches, named_members, twin, verb
+from .verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
 
 __all__ = ["Group"]
 
@@ -57,14 +57,14 @@ class Group:
         lifetime = inf if expires is None else expires // timedelta(microseconds=1)
         return (yield from self._change(members, lifetime))
 
-    aadd = twin(add)
+    aadd = async_version(add)
 
     @verb
     def remove(self, *members: Any) -> Query[int]:
         """Remove members, given as arguments or as one iterable. Return the number of those that were in the group."""
         return (yield from self._change(members, ""))
 
-    aremove = twin(remove)
+    aremove = async_version(remove)
 
     @verb
     def claim(self, *members: Any) -> Query[list[Any]]:
@@ -106,14 +106,14 @@ class Group:
                 raise
         return [index.from_bytes(member) for member in map(str.encode, texts) if member in claimed]
 
-    aclaim = twin(claim)
+    aclaim = async_version(claim)
 
     @verb
     def count(self) -> Query[int]:
         """The number of members, ranked or not."""
         return sum((yield from reader_of(self.index).gathering(partial(count_group, group=self._key))))
 
-    acount = twin(count)
+    acount = async_version(count)
 
     @verb
     def contains(self, member: Any) -> Query[bool]:
@@ -123,7 +123,7 @@ class Group:
         reader = reader_of(self.index.part_of(text))
         return (yield from reader.running(partial(count_group, group=self._key, members=[text]))) > 0
 
-    acontains = twin(contains)
+    acontains = async_version(contains)
 
     def __contains__(self, member: Any) -> bool:
         return self.contains(member)
@@ -153,7 +153,7 @@ class Group:
 
         return steps
 
-    __aiter__ = batch_twin(__iter__)
+    __aiter__ = async_iterator(__iter__)
 
     @verb
     def clear(self) -> Query[None]:
@@ -162,7 +162,7 @@ class Group:
             lambda keys: one(Call("UNLINK", (keys.group(self._key),)), writes=True)
         )
 
-    aclear = twin(clear)
+    aclear = async_version(clear)
 
     def _change(self, given: Sequence[Any], lifetime: float | str) -> Query[int]:
         texts = self._texts((yield from named_members(given)))

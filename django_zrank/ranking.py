@@ -26,13 +26,13 @@ from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
-from .queries.query import MAY_BLOCK, Answer, Query, Question, Several, drive
+from .queries.query import IS_SYNC, Answer, Query, Question, Several, drive
 from .queries.request import Blocking
 from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .sql import answer_by_sql
-from .verbs import Batches, batch_twin, in_batches, listed, twin, verb
+from .verbs import Batches, async_iterator, async_version, in_batches, listed, verb
 
 if TYPE_CHECKING:
     from .redis.reader import Reader
@@ -215,7 +215,7 @@ class Ranking(Generic[Member]):
         )
         return self._draw(draw, member, exclude, where)
 
-    arecommend = twin(recommend)
+    arecommend = async_version(recommend)
 
     @verb
     def near(
@@ -250,7 +250,7 @@ class Ranking(Generic[Member]):
         )
         return self._draw(draw, row, exclude, where)
 
-    anear = twin(near)
+    anear = async_version(near)
 
     def _draw(
         self, draw: Draw, member: Any, exclude: Iterable[Any], where: models.Q | None
@@ -310,7 +310,7 @@ class Ranking(Generic[Member]):
 
         return steps
 
-    arecommend_many = batch_twin(recommend_many)
+    arecommend_many = async_iterator(recommend_many)
 
     def _recommend_each(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
@@ -346,7 +346,7 @@ class Ranking(Generic[Member]):
         sort_keys = list(dict.fromkeys(card[:2] for sample in samples for card in sample.drawn))
         if not sort_keys or self.view.ranking is None:
             return None
-        if (yield MAY_BLOCK):
+        if (yield IS_SYNC):
             return LateRanks(lambda: drive(self._count(sort_keys), reader_of(self.index).send))
         return (yield from self._count(sort_keys))
 
@@ -363,7 +363,7 @@ class Ranking(Generic[Member]):
         text = self.index.to_text(member)
         yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
 
-    aforget = twin(forget)
+    aforget = async_version(forget)
 
     # Pages
 
@@ -372,7 +372,7 @@ class Ranking(Generic[Member]):
         """The best ``n`` members."""
         return (yield from self._page(0, _at_most("n", n)))
 
-    atop = twin(top)
+    atop = async_version(top)
 
     @overload
     def __getitem__(self, position: int) -> Entry: ...
@@ -403,7 +403,7 @@ class Ranking(Generic[Member]):
             )
         return (yield from self._page(first, _at_most("the slice", max(0, last - first), at_least=0)))
 
-    aslice = twin(_slice)
+    aslice = async_version(_slice)
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
@@ -420,7 +420,7 @@ class Ranking(Generic[Member]):
 
         return steps
 
-    __aiter__ = batch_twin(__iter__)
+    __aiter__ = async_iterator(__iter__)
 
     @in_batches
     def snapshot(
@@ -470,7 +470,7 @@ class Ranking(Generic[Member]):
 
         return steps
 
-    asnapshot = batch_twin(snapshot)
+    asnapshot = async_iterator(snapshot)
 
     @verb
     def at_rank(self, rank: int) -> Query[Entry]:
@@ -483,7 +483,7 @@ class Ranking(Generic[Member]):
             raise NotRanked(f"no member of the index {self._name} has the rank {rank}")
         return entries[0]
 
-    aat_rank = twin(at_rank)
+    aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Query[Entries[Member]]:
         return self._entries((yield from self._ask(PageAt(first, limit))))
@@ -497,7 +497,7 @@ class Ranking(Generic[Member]):
             raise self._not_ranked(member)
         return self._entries(page)
 
-    aaround = twin(around)
+    aaround = async_version(around)
 
     @verb
     def between(
@@ -511,7 +511,7 @@ class Ranking(Generic[Member]):
             raise ValueError(f"offset: expected a number of members, not {offset!r}")
         return self._entries((yield from self._ask(self._between(low, high, _at_most("n", n), offset))))
 
-    abetween = twin(between)
+    abetween = async_version(between)
 
     def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> PageBetween:
         bounds = [self._bound("low", low), self._bound("high", high)]
@@ -554,7 +554,7 @@ class Ranking(Generic[Member]):
             return (yield from self._ask(BareScore(text))) is not None
         return (yield from self._ask(Locate([text]))).found[0] is not None
 
-    acontains = twin(contains)
+    acontains = async_version(contains)
 
     def __contains__(self, member: object) -> bool:
         return self.contains(member)
@@ -571,7 +571,7 @@ class Ranking(Generic[Member]):
             return position + 1
         return (yield from self._locate(member))[1].before + 1
 
-    arank = twin(rank)
+    arank = async_version(rank)
 
     @verb
     def score(self, member: Any) -> Query[Any]:
@@ -583,14 +583,14 @@ class Ranking(Generic[Member]):
             return self.index.ordering.first.kind.decode(score)
         return self._to_entries([(yield from self._locate(member))[1]])[0].score
 
-    ascore = twin(score)
+    ascore = async_version(score)
 
     @verb
     def entry(self, member: Any) -> Query[Entry]:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
         return self._to_entries([(yield from self._locate(member))[1]])[0]
 
-    aentry = twin(entry)
+    aentry = async_version(entry)
 
     @verb
     def percentile(self, member: Any) -> Query[float]:
@@ -602,7 +602,7 @@ class Ranking(Generic[Member]):
         size, location = yield from self._locate(member, "competition")
         return _percentile(size, location.before)
 
-    apercentile = twin(percentile)
+    apercentile = async_version(percentile)
 
     @verb
     def score_at_percentile(self, percentile: float) -> Query[Any]:
@@ -621,7 +621,7 @@ class Ranking(Generic[Member]):
         entries = yield from self._page(position, 1)
         return entries[0].score if entries else None
 
-    ascore_at_percentile = twin(score_at_percentile)
+    ascore_at_percentile = async_version(score_at_percentile)
 
     @verb
     def tier(self, member: Any, shares: Sequence[float]) -> Query[int]:
@@ -638,7 +638,7 @@ class Ranking(Generic[Member]):
         size, location = yield from self._locate(member, "competition")
         return bisect_right([end * size for end in ends], 100 * location.before)
 
-    atier = twin(tier)
+    atier = async_version(tier)
 
     @verb
     def standing(self, member: Any) -> Query[Standing]:
@@ -652,7 +652,7 @@ class Ranking(Generic[Member]):
             size, location = yield from self._locate(member)
         return Standing(self._to_entries([location])[0], size, _percentile(size, equal.before))
 
-    astanding = twin(standing)
+    astanding = async_version(standing)
 
     def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
@@ -672,7 +672,7 @@ class Ranking(Generic[Member]):
             for pk, location in zip(pks.values(), found, strict=True)
         }
 
-    aranks = twin(ranks)
+    aranks = async_version(ranks)
 
     @verb
     def members(self, members: Iterable[Any]) -> Query[Entries[Member]]:
@@ -681,7 +681,7 @@ class Ranking(Generic[Member]):
         found = sorted(filter(None, locations), key=lambda location: location.position)
         return Entries(self.index, self._to_entries(found))
 
-    amembers = twin(members)
+    amembers = async_version(members)
 
     def _pks(self, members: Iterable[Any]) -> Query[dict[str, Any]]:
         """The primary key of each member, by its text in Redis."""
@@ -698,14 +698,14 @@ class Ranking(Generic[Member]):
         bound = self._bound("score", score)
         return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
 
-    arank_of_score = twin(rank_of_score)
+    arank_of_score = async_version(rank_of_score)
 
     @verb
     def exists(self) -> Query[bool]:
         """Return true if any member is ranked."""
         return (yield from self._ask(Size())) > 0
 
-    aexists = twin(exists)
+    aexists = async_version(exists)
 
     def __bool__(self) -> bool:
         return self.exists()
@@ -715,14 +715,14 @@ class Ranking(Generic[Member]):
         """The number of ranked members."""
         return (yield from self._ask(Size()))
 
-    acount = twin(count)
+    acount = async_version(count)
 
     @verb
     def count_between(self, low: Any = None, high: Any = None) -> Query[int]:
         """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
         return (yield from self._ask(self._between(low, high, 0))).following
 
-    acount_between = twin(count_between)
+    acount_between = async_version(count_between)
 
     @verb
     def histogram(self, bins: int = 20) -> Query[list[Bin]]:
@@ -739,7 +739,7 @@ class Ranking(Generic[Member]):
         pages = yield from self._ask(Several([self._between(low, high, 0) for low, high in ranges]))
         return [Bin(low, high, page.following) for (low, high), page in zip(ranges, pages, strict=True)]
 
-    ahistogram = twin(histogram)
+    ahistogram = async_version(histogram)
 
     @verb
     def counts(self, *paths: str) -> Query[dict[Any, int]]:
@@ -760,7 +760,7 @@ class Ranking(Generic[Member]):
             counts[values[0] if len(paths) == 1 else tuple(values[at] for at in order)] = count
         return counts
 
-    acounts = twin(counts)
+    acounts = async_version(counts)
 
     @property
     def _is_bare(self) -> bool:

@@ -21,7 +21,7 @@ from .queries.request import Blocking
 from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
 from .signals import unranked
-from .verbs import named_members, twin, verb
+from .verbs import async_version, named_members, verb
 
 __all__ = ["Scores"]
 
@@ -78,7 +78,7 @@ class Scores:
             return dict(zip(member, changed.results, strict=True))
         return (yield from self._change([(member, by)], "by", key)).results[0]
 
-    aincrement = twin(increment)
+    aincrement = async_version(increment)
 
     @verb
     def submit(self, member: Any, value: Score, *, key: str = "") -> Query[Score]:
@@ -91,7 +91,7 @@ class Scores:
         score: Score = (yield from self._change([(member, value)], "value", key)).results[0]
         return score
 
-    asubmit = twin(submit)
+    asubmit = async_version(submit)
 
     @verb
     def change(self, member: Any, change: Any, *, key: str = "") -> Query[tuple[Any, bool]]:
@@ -102,7 +102,7 @@ class Scores:
         changed = yield from self._change([(member, change)], parameter, key)
         return changed.results[0], changed.verdict == "replayed"
 
-    achange = twin(change)
+    achange = async_version(change)
 
     @verb
     def touch(self, *members: Any) -> Query[None]:
@@ -125,7 +125,7 @@ class Scores:
                 yield reader_of(part).acceptance
             yield from self._touch(texts)
 
-    atouch = twin(touch)
+    atouch = async_version(touch)
 
     def _touch(self, texts: list[str]) -> Query[None]:
         missing, due = yield from self._touching(texts)

@@ -1,4 +1,4 @@
-"""Verbs: query methods, each written once as steps, that blocking code calls and, as twins, coroutines."""
+"""Verbs: query methods, each written once as steps, which blocking code and coroutines call alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .queries.query import Query, drive
 from .queries.request import Blocking
 from .redis import reader_of
 
-__all__ = ["Batches", "batch_twin", "in_batches", "listed", "named_members", "twin", "verb"]
+__all__ = ["Batches", "async_iterator", "async_version", "in_batches", "listed", "named_members", "verb"]
 
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
@@ -42,10 +42,10 @@ def verb(
     return _signed(ask, begin, "Query[{}]", "{}")
 
 
-def twin(
+def async_version(
     ask: Callable[Concatenate[Owner, Parameters], Answer],
 ) -> Callable[Concatenate[Owner, Parameters], Coroutine[Any, Any, Answer]]:
-    """Make a coroutine function of the steps of a verb: ``atop = twin(top)``."""
+    """Make a coroutine function of the steps of a verb: ``atop = async_version(top)``."""
     begin: Any = inspect.unwrap(ask)
 
     @wraps(begin)
@@ -76,7 +76,7 @@ def in_batches(
     return _signed(ask, begin, "Batches[{}]", "Iterator[{}]")
 
 
-def batch_twin(
+def async_iterator(
     ask: Callable[Concatenate[Owner, Parameters], Iterator[Answer]],
 ) -> Callable[Concatenate[Owner, Parameters], AsyncIterator[Answer]]:
     """Make a method that returns an asynchronous iterator of one that returns batches."""
@@ -123,7 +123,7 @@ def _signed(ask: Method, begin: Any, was: str, now: str) -> Method:
 
 
 def _named(aask: Method, ask: Any) -> Method:
-    """The twin of a verb, as Django names it."""
+    """Name the asynchronous version of a verb as Django does."""
     name = ask.__name__
     aask.__name__ = f"__a{name[2:]}" if name.startswith("__") else f"a{name.lstrip('_')}"
     aask.__qualname__ = ask.__qualname__.removesuffix(name) + aask.__name__

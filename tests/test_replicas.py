@@ -18,7 +18,7 @@ from django_zrank import RankIndex, Ranking, register
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.redis import replicas
 from django_zrank.redis.keys import Keys
-from django_zrank.redis.replicas import Elsewhere, Replicas
+from django_zrank.redis.replicas import NoFreshReplica, Replicas
 from django_zrank.registry import registry
 from django_zrank.store import Change, Store
 from django_zrank.sync.reach import breaker
@@ -426,7 +426,7 @@ def test_a_generation_that_no_look_has_found() -> None:
     mine, others = Replicas(), Keys.of("zrank", "of-another-declaration").at("00000000-another")
     state = [b"00000000-another", None, b"1", b"9"]
     mine.note(monotonic(), "11111111-mine", (1, 5))
-    with pytest.raises(Elsewhere):
+    with pytest.raises(NoFreshReplica):
         mine._require_fresh(others, state)
     mine.note(monotonic(), others.generation, (1, 5))
     mine._require_fresh(others, state)

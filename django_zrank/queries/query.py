@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .view import View
 
 __all__ = [
-    "MAY_BLOCK",
+    "IS_SYNC",
     "Once",
     "Query",
     "Question",
@@ -35,11 +35,11 @@ Answer = TypeVar("Answer")
 Found = TypeVar("Found", covariant=True)
 
 
-async def _may_not() -> bool:
+async def _is_not() -> bool:
     return False
 
 
-MAY_BLOCK: Final[Blocking[bool]] = Blocking(lambda: True, _may_not)
+IS_SYNC: Final[Blocking[bool]] = Blocking(lambda: True, _is_not)
 """The step whose outcome is True in blocking code, and False in coroutines."""
 
 

@@ -24,7 +24,7 @@ from . import reader_of
 from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
-from .replicas import Elsewhere, Replicas
+from .replicas import NoFreshReplica, Replicas
 
 if TYPE_CHECKING:
     from .loops import Loop
@@ -113,7 +113,7 @@ class Reader(Executor):
         """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
         was away a moment ago: asking it again could take another timeout."""
         away = None
-        with suppress(Elsewhere):
+        with suppress(NoFreshReplica):
             now = monotonic()
             if self.replicas.is_due(now):
                 self.replicas.looked = now

@@ -14,7 +14,7 @@ from ..queries.query import Query
 from ..queries.request import Call, Request, Swapped
 from .keys import Keys
 
-__all__ = ["Elsewhere", "Replicas", "wrote"]
+__all__ = ["NoFreshReplica", "Replicas", "wrote"]
 
 Answer = TypeVar("Answer")
 
@@ -42,7 +42,7 @@ def wrote(keys: Keys, position: Position) -> None:
         _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
 
 
-class Elsewhere(Exception):
+class NoFreshReplica(Exception):
     """No replica can answer: ask the primary."""
 
 
@@ -56,7 +56,7 @@ class Replicas:
     def __init__(self, shards: Sequence[Replicas] = ()) -> None:
         self._shards = shards
 
-        self.seen: deque[tuple[float, Position]] = deque()
+        self.positions: deque[tuple[float, Position]] = deque()
         """Positions of the primary, and the times at which it had them."""
 
         self.generation = ""
@@ -72,9 +72,9 @@ class Replicas:
         """Note the position that the primary had reached at a time. Positions of another generation say nothing about
         this one."""
         if generation != self.generation:
-            self.seen.clear()
+            self.positions.clear()
         self.looked, self.generation = at, generation
-        self.seen.append((at, position))
+        self.positions.append((at, position))
         self._forget(at)
 
     def is_due(self, now: float) -> bool:
@@ -83,14 +83,14 @@ class Replicas:
 
     def _forget(self, now: float) -> None:
         """Forget looks that are older than a replica may be."""
-        while self.seen and self.seen[0][0] < now - get_settings().replica_lag:
-            self.seen.popleft()
+        while self.positions and self.positions[0][0] < now - get_settings().replica_lag:
+            self.positions.popleft()
 
     def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Query[Answer]:
         """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
-        ``Elsewhere``."""
+        ``NoFreshReplica``."""
         if live is None or monotonic() < self.until:
-            raise Elsewhere
+            raise NoFreshReplica
         parts = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
         states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
         try:
@@ -106,24 +106,24 @@ class Replicas:
                 for (part, keys), found in zip(parts, replies, strict=False):
                     part._require_fresh(keys, found)
                 request = query.send(replies[len(states) :])
-            raise Elsewhere
+            raise NoFreshReplica
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         except Swapped:
-            raise Elsewhere from None
+            raise NoFreshReplica from None
         except IndexUnavailable:
             self.until = monotonic() + _PAUSE
-            raise Elsewhere from None
+            raise NoFreshReplica from None
 
     def _require_fresh(self, live: Keys, found: list[Any]) -> None:
-        """Raise ``Elsewhere`` unless a replica holds the live generation with all writes of this process, and with
+        """Raise ``NoFreshReplica`` unless a replica holds the live generation with all writes of this process, and with
         what the primary held ``REPLICA_LAG`` seconds ago."""
         generation, behind, term, applied = ((value or b"").decode() for value in found)
         self._forget(monotonic())
         # A generation that no look has seen may be of another declaration.
-        if not generation == live.generation == self.generation or behind or not self.seen:
-            raise Elsewhere
+        if not generation == live.generation == self.generation or behind or not self.positions:
+            raise NoFreshReplica
         written, newest = _written.get(live.at(""), (live, (0, 0)))
-        least = max(self.seen[0][1], newest) if written == live else self.seen[0][1]
+        least = max(self.positions[0][1], newest) if written == live else self.positions[0][1]
         if (int(term or 0), int(applied or 0)) < least:
-            raise Elsewhere
+            raise NoFreshReplica

@@ -1,4 +1,4 @@
-"""Every verb, in blocking code and in coroutines: the same answers and errors, and none without its twin."""
+"""Every verb, in blocking code and in coroutines: the same answers and errors, and none without its asynchronous version."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPERATORS = {
     "__iter__": "__aiter__",
     "__bool__": "aexists",
 }
-"""The twins of operators."""
+"""The asynchronous versions of operators."""
 
 PURE = {"filter", "exclude", "by", "reversed", "using", "within"}
 """Methods that ask nothing."""
@@ -66,7 +66,7 @@ def verbs(cls: type) -> set[str]:
 
 
 class Both:
-    """A ranking, or a group, whose blocking verbs run their twins, in a loop of their own."""
+    """A ranking, or a group, whose blocking verbs run their asynchronous versions, in a loop of their own."""
 
     def __init__(self, asked: Any) -> None:
         self.asked, self.index = asked, asked.index
@@ -78,7 +78,7 @@ class Both:
         return lambda *args, **kwargs: self.run(name, *args, **kwargs)
 
     def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """The answer of the twin."""
+        """The answer of the asynchronous version."""
         self.used.add(name)
         return async_to_sync(answer)(
             lambda: getattr(self.asked, OPERATORS.get(name, f"a{name}"))(*args, **kwargs)
@@ -126,7 +126,7 @@ def test_every_verb_has_its_twin(cls: type) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("zrank")
-def test_twins_agree_with_the_same_sorted_lists() -> None:
+def test_both_agree_with_the_same_sorted_lists() -> None:
     for index, both in ((index, Both(index.ranking)) for index in (INDEXES[13], FACETED[1])):
         populate(index, ROWS)
         assert_same(cast(Ranking, both), Oracle(index, ROWS, lambda row: True), ROWS)
@@ -185,7 +185,7 @@ def competitors(zrank: Any, db: None) -> Ranking[Any]:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
-def test_twins_answer_alike(call: Callable[[Any], Any], competitors: Ranking[Any]) -> None:
+def test_both_answer_alike(call: Callable[[Any], Any], competitors: Ranking[Any]) -> None:
     assert outcome(call, Both(competitors)) == outcome(call, competitors)
 
 

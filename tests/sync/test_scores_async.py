@@ -19,7 +19,7 @@ from django_zrank.redis import loops, reader
 from django_zrank.scores import Scores
 from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild
-from tests.test_twins import Both, verbs
+from tests.test_async_versions import Both, verbs
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 
