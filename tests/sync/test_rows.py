@@ -351,8 +351,8 @@ def test_each_thread_keeps_a_queryset_of_its_own() -> None:
 
     index = probe(get_queryset=get_queryset)
     for _ in range(2):
-        select_among(index, [1])
-        thread = Thread(target=select_among, args=(index, [1]))
+        select_among(index, [1, 2])
+        thread = Thread(target=select_among, args=(index, [1, 2]))
         thread.start()
         thread.join()
     assert len(made) == 3  # one of this thread
@@ -360,9 +360,9 @@ def test_each_thread_keeps_a_queryset_of_its_own() -> None:
 
 def test_the_queryset_of_one_database_is_not_used_for_another() -> None:
     index = probe()
-    assert select_among(index, [1]).db == "default"
+    assert select_among(index, [1, 2]).db == "default"
     index.using = "other"
-    assert select_among(index, [1]).db == "other"
+    assert select_among(index, [1, 2]).db == "other"
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
