@@ -358,6 +358,7 @@ def test_each_thread_keeps_a_queryset_of_its_own() -> None:
     assert len(made) == 3  # one of this thread
 
 
+@pytest.mark.django_db(databases=["default", "other"])
 def test_the_queryset_of_one_database_is_not_used_for_another() -> None:
     index = probe()
     assert select_among(index, [1, 2]).db == "default"
