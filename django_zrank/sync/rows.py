@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -151,13 +152,16 @@ class _Kept(Recent[_Selection], local):
 _kept = _Kept()
 
 
-def parse_key(index: RankIndex, text: str | None) -> Any:
-    """Return the primary key that a mark or a member names; None if no row can have it."""
-    try:
-        pk = index.from_text(text)
-    except ValueError:
-        return None
-    return pk if is_queryable(pk, connections[index.get_using()].vendor) else None
+def key_parser(index: RankIndex) -> Callable[[str | None], Any]:
+    """Return a function to the primary key that a mark or a member names, None if no row can have it."""
+    from_text, vendor = index.from_text, connections[index.get_using()].vendor
+
+    def parse(text: str | None) -> Any:
+        with suppress(ValueError):
+            pk = from_text(text)
+            return pk if is_queryable(pk, vendor) else None
+
+    return parse
 
 
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
