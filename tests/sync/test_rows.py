@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
+from django.db.models.sql.compiler import SQLCompiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
@@ -339,6 +340,25 @@ def test_pushes_ask_for_the_queryset_once_a_second(
             assert (member, score) == (str(pk), points if platform == "pc" else None)
         now[0] += 0.25
     assert asked == [100.0, 101.0]
+
+
+def test_the_statement_for_one_member_is_compiled_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    pks = [competitor.pk for competitor in populate(3)]
+    compiled, as_sql = list[Any](), SQLCompiler.as_sql
+    monkeypatch.setattr(
+        SQLCompiler, "as_sql", lambda *given, **how: compiled.append(1) or as_sql(*given, **how)
+    )
+    index = probe(order=("points",))
+    found = [next(iter(read(index, [pk]))) for pk in pks]
+    assert len(compiled) == 1
+    assert found == [next(row for row in read(index, pks) if row[0] == str(pk)) for pk in pks]
+
+
+def test_a_queryset_that_can_have_no_rows() -> None:
+    (competitor, *_) = populate(1)
+    index = probe(get_queryset=lambda index: Competitor.objects.none())
+    assert [score for _, score, _ in read(index, [competitor.pk])] == [None]
+    assert [score for _, score, _ in read(index, [competitor.pk, 0])] == [None, None]
 
 
 def test_each_thread_keeps_a_queryset_of_its_own() -> None:
