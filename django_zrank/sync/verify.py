@@ -212,8 +212,6 @@ def verify(
     else:
         raise IndexUnavailable(f"Index {index.name!r} was rebuilt too often to be verified")
     if report.compared:  # otherwise the verdict is the reason why they were not
-        if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
-            sync(index)
         report.verdict = examine(index)
     for store, generation in former.items():
         if generation and store.learn().generation != generation:
