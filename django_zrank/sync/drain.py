@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 from itertools import chain, islice
 from time import monotonic
 from typing import Any, Final
@@ -34,7 +34,7 @@ from .marks import (
 from .push import write
 from .reach import Reach
 from .rebuild import rebuild
-from .rows import parse_key
+from .rows import key_parser
 from .transactions import PATIENCE, refuse_transaction, without_waiting
 from .watched_tables import watched_tables
 
@@ -150,7 +150,7 @@ class _Drain:
             return self.expand(marks)
         if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        parse = cache(partial(parse_key, index))  # marks repeat members
+        parse = cache(key_parser(index))  # marks repeat members
         named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
         nobody = [mark for mark in marks if parse(mark[2]) is None]
         done = discard(index, nobody, patience=self.patience) if nobody else 0

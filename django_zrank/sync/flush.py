@@ -90,8 +90,12 @@ def flush(
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
-        locked: set[str] = set()
-        done += Reach(index).total(partial(write_scores, locked=locked, patience=patience), limit)
+        locked, reach = set[str](), Reach(index)
+        for part in index.parts:
+            rest = None if limit is None else limit - done
+            write = partial(write_scores, limit=rest, locked=locked, patience=patience)
+            done += sum(reach.each([part], write).values())
+        reach.require()
         if skip_locked or not locked:
             return done
         if monotonic() >= deadline:

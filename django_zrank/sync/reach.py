@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import chain, islice, repeat
 from time import monotonic
 from typing import Any, TypeVar
@@ -158,16 +158,6 @@ class Reach:
                 began = monotonic()
                 outcomes |= _send(requests)
                 self.waited[server] += monotonic() - began
-        return done
-
-    def total(self, work: Callable[..., int], limit: int | None) -> int:
-        """Return the sum of ``work(part, limit=rest)`` of all parts, each with the rest of ``limit``. Raises as
-        :meth:`require` does."""
-        done = 0
-        for part in self.parts:
-            rest = None if limit is None else limit - done
-            done += sum(self.each([part], partial(work, limit=rest)).values())
-        self.require()
         return done
 
     def _may_try(self, part: RankIndex) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -11,6 +12,7 @@ from threading import local
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import (
     DateField,
@@ -29,6 +31,7 @@ from django.db.models import (
     UUIDField,
 )
 from django.db.models.expressions import OrderBy
+from django.db.models.lookups import Exact
 
 from ..codec.fields import follow, value_field
 from ..codec.units import Number, is_queryable
@@ -45,15 +48,6 @@ logger = logging.getLogger("django_zrank.sync")
 EncodedRow = tuple[Any, Number, bytes]
 """The primary key of a member, its score and its membership."""
 
-
-class _Kept(Recent[QuerySet[Any]], local):
-    """Querysets of ``select()``, because making one takes longer than reading a row.
-
-    Each thread has its own: compiling a queryset with a subquery changes it for a moment.
-    """
-
-
-_kept = _Kept()
 
 _NAMES: Final = 10_000
 """The number of combinations of facet values whose rankings' names are cached."""
@@ -120,19 +114,58 @@ class _AnyOf(Lookup):
         return f"{column} = ANY(%s)", [*parameters, self.rhs]
 
 
-def parse_key(index: RankIndex, text: str | None) -> Any:
-    """Return the primary key that a mark or a member names; None if no row can have it."""
-    try:
-        pk = index.from_text(text)
-    except ValueError:
-        return None
-    return pk if is_queryable(pk, connections[index.get_using()].vendor) else None
+class _IsKey(Exact):
+    """``pk = %s`` of a statement whose parameter, here :data:`_KEY`, is set when it is run."""
+
+    prepare_rhs = False
+
+    def process_rhs(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        return "%s", (self.rhs,)
+
+
+_KEY: Final = object()
+
+
+class _Selection:
+    """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row."""
+
+    def __init__(self, index: RankIndex) -> None:
+        self.rows = select(index)
+        self.compiler = self.rows.filter(_IsKey(F("pk"), _KEY)).query.get_compiler(index.get_using())
+        self.sql, self.parameters = self.compiler.as_sql()
+        self.to_parameter = index.model._meta.pk.get_db_prep_value
+
+    def read(self, pk: Any) -> Iterator[Sequence[Any]]:
+        """Yield the rows of one member."""
+        connection = self.compiler.connection
+        key = self.to_parameter(pk, connection)
+        with connection.cursor() as cursor:
+            cursor.execute(self.sql, [key if value is _KEY else value for value in self.parameters])
+            found = cursor.fetchall()
+        return self.compiler.results_iter([found])  # type: ignore[no-any-return]
+
+
+class _Kept(Recent[_Selection], local):
+    """Each thread has its own: compiling a queryset with a subquery changes it for a moment."""
+
+
+_kept = _Kept()
+
+
+def key_parser(index: RankIndex) -> Callable[[str | None], Any]:
+    """Return a function to the primary key that a mark or a member names, None if no row can have it."""
+    from_text, vendor = index.from_text, connections[index.get_using()].vendor
+
+    def parse(text: str | None) -> Any:
+        with suppress(ValueError):
+            pk = from_text(text)
+            return pk if is_queryable(pk, vendor) else None
+
+    return parse
 
 
 def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     """Return the condition that selects the rows of these members."""
-    if len(pks) == 1:
-        return ("pk", pks[0])
     pk = index.model._meta.pk
     # An array of another type would need a cast to the type of the column.
     connection = connections[index.get_using()]
@@ -169,13 +202,14 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
     return noting.values_list(*columns, *flushed)
 
 
-def select_among(index: RankIndex, pks: Sequence[Any]) -> QuerySet[Any]:
+def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
-    rows = _kept.get(key)
-    if rows is None:
-        rows = _kept.keep(key, select(index))
-    return rows.filter(_among(index, pks))
+    try:
+        selection = _kept.get(key) or _kept.keep(key, _Selection(index))
+    except EmptyResultSet:
+        return ()
+    return selection.read(pks[0]) if len(pks) == 1 else selection.rows.filter(_among(index, pks))
 
 
 def forget(index: RankIndex) -> None:

@@ -34,7 +34,7 @@ from .idle import sweep
 from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
-from .rows import encode, parse_key, select
+from .rows import encode, key_parser, select
 from .transactions import refuse_transaction
 from .triggers import Status, examine_capture
 from .watch import sync
@@ -212,8 +212,6 @@ def verify(
     else:
         raise IndexUnavailable(f"Index {index.name!r} was rebuilt too often to be verified")
     if report.compared:  # otherwise the verdict is the reason why they were not
-        if repair and examine(index).wants_rebuild:  # the repair has shown that a key was evicted
-            sync(index)
         report.verdict = examine(index)
     for store, generation in former.items():
         if generation and store.learn().generation != generation:
@@ -297,6 +295,7 @@ class _Part:
         health = self.store.check_health()
         self.generation, self.applied = health.generation, health.applied
         self.keys = self.store.keys.at(self.generation)
+        self.parse_key = key_parser(self.index)
 
         self.tally: Counter[bytes] = Counter()
         """Members that rows have led to, by the ranking that they stand in."""
@@ -541,7 +540,7 @@ class _Part:
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""
         with suppress(UnicodeDecodeError):
-            pk = parse_key(self.index, member.decode())
+            pk = self.parse_key(member.decode())
             if pk is not None and self.index.to_text(pk).encode() == member:  # 007 is not 7
                 return pk
         return None
@@ -562,7 +561,7 @@ class _Part:
         named = [None if via is not None else member for via, member in marks]
         if len(named) > _FEW or None in named:
             return members
-        pks = (parse_key(self.index, member) for member in named)  # None for one that can't be processed
+        pks = map(self.parse_key, named)  # None for one that can't be processed
         return {self.index.to_text(pk).encode() for pk in pks if pk is not None}
 
     def add(self, example: Example) -> None:

@@ -15,6 +15,7 @@ from django_zrank.models import Batch, Generation
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
+from django_zrank.sync import health as health_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import waiting_marks
@@ -41,6 +42,19 @@ def change(level: int) -> None:
 def test_at_rest(rebuilds: list[str]) -> None:
     assert examine(INDEX) is repair(INDEX) is Verdict.HEALTHY
     assert rebuilds == []
+
+
+def test_a_rebuild_after_the_note_was_read_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = health_module.noted
+
+    def read_then_rebuild(part: RankIndex) -> Generation:
+        row = noted(part)
+        monkeypatch.setattr(health_module, "noted", noted)
+        rebuild(INDEX)
+        return row
+
+    monkeypatch.setattr(health_module, "noted", read_then_rebuild)
+    assert examine(INDEX) is Verdict.HEALTHY
 
 
 def test_what_is_worked_off_while_it_is_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.sync import flush as flush_module
 from django_zrank.sync.reach import Reach
 from tests.testapp.zrank import NicknameRank
 
@@ -27,15 +30,17 @@ def test_a_part_that_has_failed_is_skipped() -> None:
         reach.require()
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("zrank")
 def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = tuple(INDEX.called(name) for name in "abc")
     monkeypatch.setattr(INDEX, "parts", parts)
-    reach, limits = Reach(INDEX), []
+    limits = []
 
-    def work(part: RankIndex, *, limit: int | None) -> int:
+    def write(part: RankIndex, *, limit: int | None, **how: Any) -> int:
         limits.append(limit)
         return 2
 
-    assert reach.total(work, 5) == 6
+    monkeypatch.setattr(flush_module, "write_scores", write)
+    assert flush_module.flush(INDEX, limit=5, skip_locked=True) == 6
     assert limits == [5, 3, 1]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
+from django.db.models.sql.compiler import SQLCompiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
@@ -341,6 +342,25 @@ def test_pushes_ask_for_the_queryset_once_a_second(
     assert asked == [100.0, 101.0]
 
 
+def test_the_statement_for_one_member_is_compiled_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    pks = [competitor.pk for competitor in populate(3)]
+    compiled, as_sql = list[Any](), SQLCompiler.as_sql
+    monkeypatch.setattr(
+        SQLCompiler, "as_sql", lambda *given, **how: compiled.append(1) or as_sql(*given, **how)
+    )
+    index = probe(order=("points",))
+    found = [next(iter(read(index, [pk]))) for pk in pks]
+    assert len(compiled) == 1
+    assert found == [next(row for row in read(index, pks) if row[0] == str(pk)) for pk in pks]
+
+
+def test_a_queryset_that_can_have_no_rows() -> None:
+    (competitor, *_) = populate(1)
+    index = probe(get_queryset=lambda index: Competitor.objects.none())
+    assert [score for _, score, _ in read(index, [competitor.pk])] == [None]
+    assert [score for _, score, _ in read(index, [competitor.pk, 0])] == [None, None]
+
+
 def test_each_thread_keeps_a_queryset_of_its_own() -> None:
     """One that holds another is changed, for a moment, by being compiled."""
     made: list[QuerySet[Competitor]] = []
@@ -351,18 +371,19 @@ def test_each_thread_keeps_a_queryset_of_its_own() -> None:
 
     index = probe(get_queryset=get_queryset)
     for _ in range(2):
-        select_among(index, [1])
-        thread = Thread(target=select_among, args=(index, [1]))
+        select_among(index, [1, 2])
+        thread = Thread(target=select_among, args=(index, [1, 2]))
         thread.start()
         thread.join()
     assert len(made) == 3  # one of this thread
 
 
+@pytest.mark.django_db(databases=["default", "other"])
 def test_the_queryset_of_one_database_is_not_used_for_another() -> None:
     index = probe()
-    assert select_among(index, [1]).db == "default"
+    assert select_among(index, [1, 2]).db == "default"
     index.using = "other"
-    assert select_among(index, [1]).db == "other"
+    assert select_among(index, [1, 2]).db == "other"
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
