@@ -1,4 +1,4 @@
-"""Every verb, in blocking code and in coroutines: the same answers and errors, and none without its asynchronous version."""
+"""Every verb, in blocking code and in coroutines: the same answers and errors, and none without a coroutine."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def answer(ask: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("cls", [Ranking, Group, Scores])
-def test_every_verb_has_its_twin(cls: type) -> None:
+def test_every_verb_has_an_asynchronous_version(cls: type) -> None:
     for name in verbs(cls):
         aname = OPERATORS.get(name, f"a{name}")
         assert hasattr(cls, aname), f"{cls.__name__}.{name} has no {aname}"

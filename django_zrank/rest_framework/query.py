@@ -447,13 +447,12 @@ class QuerySerializer(serializers.Serializer[Any]):
         others = self.context["others"]
         if name in self.fields or name in others or self.context["allow_unknown"]:
             return self.fields.get(name)
-        by_lower = {one.lower(): one for one in {*self.fields, *others}}
-        # Comparing long names would cost time.
-        close = get_close_matches(name.lower(), by_lower) if len(name) <= 50 and len(data) <= 20 else []
         message: Any = _("There is no such parameter.")
-        if close:
-            similar = ", ".join(by_lower[one] for one in close)
-            message = _("There is no such parameter. Did you mean {names}?").format(names=similar)
+        if len(name) <= 50 and len(data) <= 20:  # comparing many names, or long ones, would take time
+            by_lower = {one.lower(): one for one in {*self.fields, *others}}
+            if close := get_close_matches(name.lower(), by_lower):
+                similar = ", ".join(by_lower[one] for one in close)
+                message = _("There is no such parameter. Did you mean {names}?").format(names=similar)
         raise serializers.ValidationError([message], code="unknown")
 
 
