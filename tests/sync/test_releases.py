@@ -37,6 +37,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.model.broken import recoded
+from tests.sync.capturing import table
 from tests.sync.mirror import contents
 from tests.testapp.models import Competitor, Player, Ticket
 
@@ -119,6 +120,40 @@ def test_an_older_drain_leaves_marks_that_only_the_newer_release_understands(
     with pytest.raises(NotBuilt, match="another declaration"):
         drain(Before.instance())
     assert Mark.objects.filter(index="released").exists()
+
+
+def linked(name: str) -> tuple[Any, ...]:
+    """A release that calls its only foreign key, whose column keeps its name, by this one: the model that it leads to,
+    its own, and the index."""
+    with isolate_apps("tests.testapp"):
+        club, member = (
+            type("Meta", (), {"app_label": "testapp", "db_table": table}) for table in ("led_to", "linked")
+        )
+        far: Any = type(
+            "LedTo", (models.Model,), {"is_open": models.BooleanField(), "Meta": club, "__module__": __name__}
+        )
+        link = models.ForeignKey(far, models.CASCADE, db_column="far_id")
+        fields = {"score": models.IntegerField(), name: link, "Meta": member, "__module__": __name__}
+        near: Any = type("Linked", (models.Model,), fields)
+    rows = {"get_queryset": lambda self: near.objects.filter(**{f"{name}__is_open": True})}
+    return far, near, type("LinkedRank", (RankIndex,), {"model": near, "order": ("score",), "name": "linked", **rows})
+
+
+@pytest.mark.parametrize("is_older", [True, False], ids=["older", "newer"])
+def test_a_relation_that_is_called_otherwise(zrank: Redis, transactional_db: None, is_older: bool) -> None:
+    """A mark of the other release names it as that one does. It waits, if the release that drains has no triggers."""
+    (far, near, before), (_, _, after) = linked("club"), linked("team")
+    drains, other = (before, after) if is_older else (after, before)
+    with table(far), table(near):
+        near.objects.create(score=5, club=far.objects.create(is_open=True))
+        sync(other)
+        triggers.install("default", [other.instance()])
+        far.objects.update(is_open=False)
+        drain(drains.instance())
+        assert Mark.objects.filter(index="linked").exists() or not contents(other)
+        drain(other.instance())
+        assert not Mark.objects.filter(index="linked").exists()
+        assert not contents(other)
 
 
 def declared(fields: dict[str, models.Field[Any, Any]], conditions: Any = (), **attributes: Any) -> str:
