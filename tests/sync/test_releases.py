@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 from django.db import connection, models
-from django.db.models import F
+from django.db.models import F, Q
 from django.test.utils import isolate_apps
 from django.utils import timezone
 from redis import Redis
@@ -136,7 +136,11 @@ def linked(name: str) -> tuple[Any, ...]:
         fields = {"score": models.IntegerField(), name: link, "Meta": member, "__module__": __name__}
         near: Any = type("Linked", (models.Model,), fields)
     rows = {"get_queryset": lambda self: near.objects.filter(**{f"{name}__is_open": True})}
-    return far, near, type("LinkedRank", (RankIndex,), {"model": near, "order": ("score",), "name": "linked", **rows})
+    return (
+        far,
+        near,
+        type("LinkedRank", (RankIndex,), {"model": near, "order": ("score",), "name": "linked", **rows}),
+    )
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["older", "newer"])
@@ -194,8 +198,14 @@ def when() -> dict[str, Any]:
         pytest.param(
             lambda: declared(flag(models.BooleanField()), facets=("flag",)),
             lambda: declared(flag(models.IntegerField()), facets=("flag",)),
-            "[<types, >sql",
+            "[<*_types(index, sql), >sql",
             id="type of a facet",
+        ),
+        pytest.param(
+            lambda: declared(flag(models.DecimalField(max_digits=5, decimal_places=2)), [Q(flag__gte=3)]),
+            lambda: declared(flag(models.DecimalField(max_digits=5, decimal_places=0)), [Q(flag__gte=3)]),
+            "[<*_types(index, sql), >sql",
+            id="type of a column that is only filtered by",
         ),
         pytest.param(
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
@@ -206,7 +216,7 @@ def when() -> dict[str, Any]:
         pytest.param(
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
             lambda: declared(flag(models.IntegerField()), [~models.Q(flag=1)]),
-            "[types, <sql, >",
+            "sql), <sql, >",
             id="condition",
         ),
         pytest.param(
@@ -214,7 +224,7 @@ def when() -> dict[str, Any]:
             lambda: declared(
                 {"score": models.IntegerField(), "id": models.CharField(max_length=9, primary_key=True)}
             ),
-            "[<types, >sql",
+            "[<*_types(index, sql), >sql",
             id="type of the key",
         ),
     ],
