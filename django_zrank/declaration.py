@@ -411,7 +411,7 @@ def _types(index: Declaration, sql: str) -> Iterator[tuple[Any, ...]]:
     for field in _columns(index, sql):
         if quote(field.column) in sql:
             of = value_field(field)
-            attributes = "max_digits", "decimal_places", "db_collation"
+            attributes = "max_digits", "decimal_places", "db_collation", "unpack_ipv4"
             yield of.get_internal_type(), *(getattr(of, attribute, None) for attribute in attributes)
 
 

@@ -208,6 +208,12 @@ def when() -> dict[str, Any]:
             id="type of a column that is only filtered by",
         ),
         pytest.param(
+            lambda: declared(flag(models.GenericIPAddressField()), facets=("flag",)),
+            lambda: declared(flag(models.GenericIPAddressField(unpack_ipv4=True)), facets=("flag",)),
+            "[<*_types(index, sql), >sql",
+            id="spelling of addresses",
+        ),
+        pytest.param(
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=1)]),
             lambda: declared(flag(models.IntegerField()), [models.Q(flag=2)]),
             "sql, <parameters, >*",
