@@ -212,7 +212,7 @@ class _Drain:
     def unmark(self, processed: list[Processed], written: Mapping[RankIndex, Written], members: int) -> int:
         settled = unmark(self.index, processed, written, patience=self.patience) if processed else []
         if done := sum(len(one.marks) for one in settled):
-            drained.send(self.index, marks=done, members=members)
+            drained.send_robust(self.index, marks=done, members=members)
         return done
 
 
