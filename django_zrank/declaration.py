@@ -346,7 +346,7 @@ class Declaration(MemberCodec, Generic[Member]):
 
 def fingerprint(index: Declaration) -> str:
     """Return eight digits that identify what an index declares: its order, facets, layout and ``idle``; the query of
-    ``get_queryset()`` with its parameters; the types of the fields that are read, the formulas of generated fields, the
+    ``get_queryset()`` with its parameters; the types of the columns it names, the formulas of generated fields, the
     time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
@@ -360,9 +360,8 @@ def fingerprint(index: Declaration) -> str:
     facets = [facet.name for facet in index.faceting.all]
     said = [index.model._meta.label, values, flags, facets, index.layout, index.awake and index.awake[:2]]
     fields = _fields(index)
-    types = [_type(value_field(field)) for field in (index.model._meta.pk, *fields)]
     sql, parameters = compiled(index)
-    said += [types, sql, parameters, *_formulas(index, sql)]
+    said += [*_types(index, sql), sql, parameters, *_formulas(index, sql)]
     if any(isinstance(value_field(field), models.DateTimeField) for field in fields):
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
     if index.faceting.many:
@@ -405,16 +404,28 @@ def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
     ]
 
 
-def _type(field: Any) -> tuple[Any, ...]:
-    attributes = "max_digits", "decimal_places", "db_collation"
-    return field.get_internal_type(), *(getattr(field, attribute, None) for attribute in attributes)
+def _types(index: Declaration, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the types of the columns that a query names, those that it only filters by included: a migration to another
+    type may round their values."""
+    quote = connections[index.get_using()].ops.quote_name
+    for field in _columns(index, sql):
+        if quote(field.column) in sql:
+            of = value_field(field)
+            attributes = "max_digits", "decimal_places", "db_collation", "unpack_ipv4"
+            yield of.get_internal_type(), *(getattr(of, attribute, None) for attribute in attributes)
 
 
 def _formulas(index: Declaration, sql: str) -> Iterator[tuple[str, str]]:
     """Yield the formulas of the generated fields of all models whose tables a query names."""
     connection = connections[index.get_using()]
+    for field in _columns(index, sql):
+        if isinstance(field, models.GeneratedField):
+            yield str(field), repr(field.generated_sql(connection))
+
+
+def _columns(index: Declaration, sql: str) -> Iterator[Any]:
+    """Yield all fields with a column of all models whose tables a query names."""
+    quote = connections[index.get_using()].ops.quote_name
     for model in dict.fromkeys((index.model, *apps.get_models(include_auto_created=True))):
-        if model._meta.db_table in sql:
-            for field in model._meta.local_fields:
-                if isinstance(field, models.GeneratedField):
-                    yield str(field), repr(field.generated_sql(connection))
+        if quote(model._meta.db_table) in sql:
+            yield from model._meta.local_concrete_fields

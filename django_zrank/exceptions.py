@@ -43,7 +43,8 @@ class NotIsolated(IndexUnavailable):
 
 
 class FilterTooLarge(ZRankError, ValueError):
-    """No declared facet covers a combination of filters, and the smallest filter has too many members."""
+    """No declared facet covers a combination of filters, and the smallest filter has too many members; or the values of
+    a filter make more than 1,000 combinations of a composite facet."""
 
 
 class FilterNotReady(ZRankError):

@@ -8,6 +8,7 @@ import pytest
 
 from django_zrank import RankIndex
 from django_zrank.codec.filters import parse_conditions, plan, uncovered
+from django_zrank.exceptions import FilterTooLarge
 from tests.testapp.models import Competitor
 
 
@@ -77,6 +78,19 @@ def clauses_of(*steps: tuple[str, dict[str, Any]]) -> tuple[list[tuple[str, tupl
 )
 def test_the_sets_behind_conditions(steps: Any, clauses: Any, ranking: str | None) -> None:
     assert clauses_of(*steps) == (clauses, ranking)
+
+
+@pytest.mark.parametrize("verb", ["filter", "exclude"])
+def test_values_that_make_too_many_combinations(verb: str) -> None:
+    """Each is a key in every call: a million of them, from two parameters of a thousand values, held the server for
+    seconds."""
+    few = {"region__in": [str(at) for at in range(40)], "platform__in": [str(at) for at in range(25)]}
+    ((_, names),), _ = clauses_of((verb, few))
+    assert len(names) == 1000
+    for more in (few | {"region__in": range(41)}, {path: range(10**5) for path in few}):
+        with pytest.raises(FilterTooLarge, match=r"region,platform: these values make .* combinations"):
+            clauses_of((verb, more))
+    assert clauses_of(("filter", {"region__in": range(1001)}))
 
 
 def test_the_facet_to_declare() -> None:

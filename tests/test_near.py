@@ -279,3 +279,12 @@ def test_a_naive_datetime_is_in_the_default_time_zone(zrank: Any, settings: Any)
     assert ranking.count_between(naive, naive) == 1
     assert ranking.near(naive, band=none)[0].pk == row.pk
     assert ranking.near(Ticket(moment=naive), band=none)[0].pk == row.pk
+
+
+def test_an_aware_datetime_where_the_database_holds_local_times(settings: Any) -> None:
+    settings.USE_TZ = False
+    aware = datetime(2026, 3, 1, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"moment: .*without a time zone"):
+        ByMoment.ranking.near(aware)
+    with pytest.raises(ValueError, match=r"at: .*without a time zone"):
+        ByMoment.ranking.near(Ticket(moment=aware))

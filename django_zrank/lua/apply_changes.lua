@@ -29,7 +29,8 @@ local FIRST = 10
 token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
-  'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded')
+  'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind')
+local behind = state[14]
 local floor = tonumber(state[8] or 0)
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
   return {'superseded'}
@@ -62,6 +63,11 @@ if building ~= '' and is_evicted(shadow, state[12]) then
   return {'superseded'}
 end
 if generation ~= '' and is_evicted(live, state[11]) then
+  behind = 'rebuild'
+end
+-- A command that the account may not use ends a script half-way. Rankings, memberships and counts that disagree stay so.
+local may_tear = memberships or dense
+if may_tear then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
@@ -122,7 +128,12 @@ if old > 0 then
 end
 
 if evicted[live] then
-  redis.call('HSET', meta, 'behind', 'rebuild')
+  behind = 'rebuild'
+end
+if behind then
+  redis.call('HSET', meta, 'behind', behind)
+elseif may_tear then
+  redis.call('HDEL', meta, 'behind')
 end
 redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '',
   'guarded', redis.call('EXISTS', recent))

@@ -27,6 +27,7 @@ from ..codec.facets import Facet
 from ..codec.fields import value_field
 from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.units import Day, Moment
+from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
@@ -557,6 +558,8 @@ def narrow(ranking: Ranking, filters: Mapping[str, ParsedFilter]) -> Ranking:
         for path, values, negated in filters.values():
             if negated:
                 ranking = ranking.exclude(**{f"{path}__in": values})
+    except FilterTooLarge:
+        raise
     except ValueError as error:
         logger.warning("%s", error)  # Names what to declare, which is not for clients
         name = names.get(str(error).partition(": ")[0], api_settings.NON_FIELD_ERRORS_KEY)

@@ -124,6 +124,11 @@ class Dialect:
         columns = {table: self.columns(table) for table in {trigger.table for trigger in texts}}
         return {trigger for trigger, text in texts.items() if not self.named(text) <= columns[trigger.table]}
 
+    def displaced(self, sources: Iterable[WatchedTable]) -> set[Trigger]:
+        """Return the triggers made for these tables that are on tables which had their names before, and would count as
+        current if those were renamed back."""
+        return set()
+
     def named(self, text: str) -> set[str]:
         """Return the columns that a trigger's text names."""
         return set(map(self.fold, self.columns_named.findall(text)))
@@ -527,6 +532,18 @@ class PostgreSQL(Dialect):
     def installed(self) -> dict[Trigger, bool]:
         return {trigger: active for trigger, _, active in self.rows()}
 
+    def displaced(self, sources: Iterable[WatchedTable]) -> set[Trigger]:
+        watched = [(one, self.families[one.table][0]) for one in sources if one.table in self.families]
+        found: set[Trigger] = set()
+        for trigger, text, _, number, _ in super().rows():
+            operation = trigger.name.rpartition("_")[2]
+            for source, table in watched:
+                if number != table.number and trigger.owner == owner_of(source.index):
+                    stem = self.stem(source, table.name, self.definition(source, text, number))
+                    if trigger.purpose == Trigger(trigger.table, f"{stem}_{operation}").purpose:
+                        found.add(trigger)
+        return found
+
     def problems(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for table, family in self.families.items():
@@ -555,8 +572,7 @@ class PostgreSQL(Dialect):
     def unit(self, source: WatchedTable) -> Unit:
         table, *parts = self.families.get(source.table, [Relation(0, "", source.table)])
         body = self.body(source, by_row=table.by_row)
-        # By its number, a table that was restored differs from the one that was dumped, with its triggers.
-        definition = [body, str(table.number), "referenced" * source.is_referenced]
+        definition = self.definition(source, body, table.number)
         # What a subscription has written was not noticed: when it ends, the triggers are made anew.
         fed = "fed" * any(relation.is_replicated for relation in (table, *parts))
         stem = self.stem(source, table.name, definition, fed)
@@ -589,6 +605,10 @@ class PostgreSQL(Dialect):
                     f" EXECUTE FUNCTION {function}"
                 )
         return Unit(source, create, prepare)
+
+    def definition(self, source: WatchedTable, body: str, number: int) -> list[str]:
+        # By its number, a table that was restored differs from the one that was dumped, with its triggers.
+        return [body, str(number), "referenced" * source.is_referenced]
 
     def body(self, source: WatchedTable, *, by_row: bool) -> str:
         column = self.column(source.column)

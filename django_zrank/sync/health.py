@@ -94,7 +94,7 @@ def _recapture(index: RankIndex) -> bool:
         return False
     if made:
         logger.warning("Index %r: %s. They have been put back.", index.name, Verdict.UNCAPTURED.value)
-        repaired.send(index, verdict=Verdict.UNCAPTURED)
+        repaired.send_robust(index, verdict=Verdict.UNCAPTURED)
     return bool(made)
 
 
@@ -136,7 +136,7 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     if look and not (wrong or reach.failed or Verdict.BUILDING in verdicts.values()):
         unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
     for verdict in wrong:
-        repaired.send(index, verdict=verdict)
+        repaired.send_robust(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
 
 

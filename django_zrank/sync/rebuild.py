@@ -112,7 +112,7 @@ def rebuild(
         for build in builds.values():
             with suppress(IndexUnavailable):
                 build.store.unlink_doomed()
-    rebuilt.send(index, members=members)
+    rebuilt.send_robust(index, members=members)
     return members
 
 

@@ -128,11 +128,12 @@ class _Triggers:
 
         They have the name of one of them (after two tables have swapped names), fail their tables' writes (because the
         account that created them, or a column that they name, is gone), or were made for another state of the table (a
-        former set of partitions, which may return).
+        former set of partitions, or a table that had its name, which may return).
         """
         names = {trigger.name for trigger in self.wanted} if self.dialect.unique_names else set()
         purposes = {trigger.purpose for trigger in self.wanted}
-        return self.dangling | {
+        former = self.dangling | self.dialect.displaced(unit.source for unit in self.units)
+        return former | {
             trigger
             for trigger, active in self.found.items()
             if (not active and trigger.owner in self.owners)

@@ -220,7 +220,7 @@ def verify(
         report.verdict_before = found
     if report.drift:
         members = {kind: report.drifts[kind].count for kind in ("missing", "extra", "different")}
-        drift_found.send(index, **members)
+        drift_found.send_robust(index, **members)
     return report
 
 

@@ -14,8 +14,8 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
-from tests.testapp.models import Player
-from tests.testapp.zrank import PlayerAscending
+from tests.testapp.models import Competitor, Player
+from tests.testapp.zrank import CompetitorRank, PlayerAscending
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,3 +49,22 @@ def test_without_info_it_is_refused(own_server: RedisServer, settings: Any) -> N
     log_in(settings, own_server, SAFE)
     with pytest.raises(IndexUnavailable, match=r"(?i)permission|can't run this command"):
         rebuild(INDEX)
+
+
+@pytest.mark.parametrize("command", ["zadd", "zrem"])
+def test_a_write_that_is_refused_half_way_is_no_healthy_one(
+    own_server: RedisServer, settings: Any, command: str
+) -> None:
+    """A script ends at the first command that its account may not use, with what it has written until then."""
+    log_in(settings, own_server, ["+@all"])
+    rows = [Competitor(points=at, region="ab"[at % 2]) for at in range(20)]
+    Competitor.objects.bulk_create(rows)
+    sync(CompetitorRank)
+    log_in(settings, own_server, ["+@all", f"-{command}"])
+    rows[0].points, rows[0].region = 100, "c"
+    rows[0].save()
+    assert examine(CompetitorRank.instance()) is Verdict.LOST
+    log_in(settings, own_server, ["+@all"])
+    sync(CompetitorRank)
+    assert examine(CompetitorRank.instance()) is Verdict.HEALTHY
+    assert verify(CompetitorRank.instance()).ok

@@ -341,6 +341,10 @@ def test_a_table_that_takes_the_place_of_another_one(kept: bool) -> None:
                 cursor.execute(statement)
             cursor.execute("DROP TABLE swap_new")
             cursor.execute("PRAGMA legacy_alter_table = OFF" if connection.vendor == "sqlite" else "SELECT 1")
+        # The former table has missed what happened to the other one.
+        assert not believed()
+        sync(INDEX)
+        assert_mirrors(PlayerAscending)
 
 
 # Killed while it installs

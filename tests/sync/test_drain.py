@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +15,16 @@ from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
-from django_zrank.signals import drained
+from django_zrank.signals import drained, drift_found, rebuilt, repaired
+from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import push as push_module
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.verify import verify
+from django_zrank.sync.watch import sync
 from django_zrank.testing import EmbeddedServer
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Player, Profile
@@ -63,6 +66,40 @@ def players(built: None) -> list[Player]:
 
 def mark(*members: Any, index: str = "ascending", via: str | None = None) -> list[Mark]:
     return [Mark.objects.create(index=index, via=via, member=str(member)) for member in members]
+
+
+@pytest.fixture
+def failing() -> Iterator[list[Any]]:
+    """The signals that receivers have heard who raised."""
+    heard: list[Any] = []
+
+    def fail(signal: Any, **kwargs: Any) -> None:
+        heard.append(signal)
+        raise RuntimeError("a receiver of the project")
+
+    signals = drained, drift_found, rebuilt, repaired
+    for signal in signals:
+        signal.connect(fail)
+    yield heard
+    for signal in signals:
+        signal.disconnect(fail)
+
+
+def test_receivers_that_fail_hold_nothing_up(
+    players: list[Player], zrank: Redis, failing: list[Any], pushes: list[Any]
+) -> None:
+    """Marks that were processed were once taken for faulty, and processed again, half by half."""
+    assert drain(INDEX) == 20
+    assert (failing, len(pushes)) == ([drained], 1)
+    Mark.objects.create(index="ascending")
+    assert drain(INDEX) == 1
+    assert failing == [drained, rebuilt, drained]
+    zrank.flushall()
+    sync(INDEX)
+    zrank.zincrby(Store.of(INDEX).learn().root, 1, str(players[0].pk))
+    assert verify(INDEX).different.count == 1
+    assert failing[3:] == [rebuilt, repaired, drift_found]
+    assert not waiting_marks(INDEX).exists()
 
 
 @pytest.mark.parametrize("batch_size", [3, 5000])
