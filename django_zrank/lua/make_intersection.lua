@@ -1,9 +1,12 @@
--- uses: built, clock, bulk, identity, keys, ties, values, tests
+-- uses: built, clock, bulk, identity, keys, ties, values, tests, positions
 -- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
 -- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
 -- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
 --
--- ZSCAN misses no entry that is there all the time, however many move in between.
+-- A ranking is read in its order, from the sort key of the last member on: what is added in order takes a third of the
+-- time. A member that moves past that place meanwhile has been written, so 'recent' names it. It doesn't name members of
+-- groups, nor those whose scores change in Redis first ('rule'): these sets are read by ZSCAN, which misses no entry that
+-- is there all the time, however many move in between.
 --
 -- KEYS  live      sorted set of the whole index
 --       meta      hash of the index
@@ -62,13 +65,14 @@ end
 -- Begin with the smallest set that holds all who pass; anew on another server, after an eviction, and when it is not known
 -- any more who was written.
 local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
-local applied, started, floor, guarded = unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded'))
+local applied, started, floor, guarded, rule =
+  unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded', 'rule'))
 local forgotten, server = tonumber(floor or 0), identity()
 if guarded == '1' and call('EXISTS', recent) == 0 then
   forgotten = tonumber(applied)
 end
 if not state or state.server ~= server or state.started ~= (started or '') or state.version < forgotten
-  or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
+  or state.ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
   call('UNLINK', unpack(filled))
   state = {began = now, server = server, started = started or '', version = tonumber(applied or 0), pieces = 0, test = 0,
     set = 1, cursor = '0'}
@@ -82,6 +86,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
       state.test, least = number, members
     end
   end
+  state.ordered = not rule and (state.test == 0 or checks[state.test].names ~= false)
   if least > tonumber(limit) then
     return {'too large', least}
   end
@@ -219,14 +224,23 @@ local function put(members, passed, scores, again)
 end
 
 -- Read the next members of the smallest set, each once.
-local test, members, scores, scans = checks[state.test], {}, {}, 0
+local test, members, scores, reads = checks[state.test], {}, {}, 0
 local sets, is_group = test and test.keys or {live}, test and not test.names
-while sets[state.set] and 2 * #members < page and scans < 100 do -- sets may be small, and many
-  local cursor, found = unpack(call('ZSCAN', sets[state.set], state.cursor, 'COUNT', page))
-  state.cursor, scans = cursor, scans + 1
-  if cursor == '0' then
-    state.set = state.set + 1
+while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be small, and many
+  local set, found, is_last = sets[state.set], nil, nil
+  if state.ordered then
+    local at, is_there = 0, 0
+    if state.stored then
+      at, is_there = position_of(set, state.score, state.stored, false)
+    end
+    found = call('ZRANGE', set, at + is_there, at + is_there + page - 1, 'WITHSCORES')
+    is_last = #found < 2 * page
+    state.stored, state.score = not is_last and found[#found - 1], found[#found]
+  else
+    state.cursor, found = unpack(call('ZSCAN', set, state.cursor, 'COUNT', math.ceil(page / 2)))
+    is_last = state.cursor == '0'
   end
+  reads, state.set = reads + 1, state.set + (is_last and 1 or 0)
   for i = 1, #found, 2 do
     local name, score = found[i], found[i + 1]
     if not scores[name] and not (is_group and tonumber(score) <= 1000 * now) then
@@ -234,7 +248,7 @@ while sets[state.set] and 2 * #members < page and scans < 100 do -- sets may be 
     end
   end
 end
-local is_over = scans == 0
+local is_over = reads == 0
 if is_over then -- all of the versions up to that of the last one
   local after = '(' .. integer(state.version)
   local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', math.floor(page / 2) - 1, 1, 'WITHSCORES')
