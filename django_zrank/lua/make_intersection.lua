@@ -72,7 +72,7 @@ if guarded == '1' and call('EXISTS', recent) == 0 then
   forgotten = tonumber(applied)
 end
 if not state or state.server ~= server or state.started ~= (started or '') or state.version < forgotten
-  or state.ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
+  or state.is_ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
   call('UNLINK', unpack(filled))
   state = {began = now, server = server, started = started or '', version = tonumber(applied or 0), pieces = 0, test = 0,
     set = 1, cursor = '0'}
@@ -86,7 +86,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
       state.test, least = number, members
     end
   end
-  state.ordered = not rule and (state.test == 0 or checks[state.test].names ~= false)
+  state.is_ordered = not rule and (state.test == 0 or checks[state.test].names ~= false)
   if least > tonumber(limit) then
     return {'too large', least}
   end
@@ -139,14 +139,14 @@ if state.pieces % 16 == 0 then
   end
 end
 
--- For each member, true if it passes the tests by groups, but for one that all of them pass.
-local function grouped(members, passed)
+-- For each member, true if it passes the tests by groups.
+local function grouped(members, tested)
   local inside = {}
   for n = 1, #members do
     inside[n] = true
   end
-  for _, test in ipairs(checks) do
-    if not test.names and test ~= passed then
+  for _, test in ipairs(tested) do
+    if not test.names then
       local found = {}
       for _, group in ipairs(test.keys) do
         for n, expiry in ipairs(read_all('ZMSCORE', group, members)) do
@@ -161,13 +161,17 @@ local function grouped(members, passed)
   return inside
 end
 
--- Put in those of some members that pass, as they are stored now; all of them pass the test 'passed', if there is one.
--- 'scores': those of their stored forms, if they are known. 'again': take out what was put in of them before.
-local passes, is_noted = tester_by_name(checks), call('EXISTS', noted) == 1
-local function put(members, passed, scores, again)
-  local known = layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
+-- Take out what was put in of some members before, and put in those that pass, as they are stored now. 'stored' and
+-- 'scores': how they are stored, if that was read. 'tested': the tests that they have not passed by where they were read.
+local is_noted = call('EXISTS', noted) == 1
+local function put(members, tested, stored, scores)
+  local needs_names = counts or not stored
+  for _, test in ipairs(tested) do
+    needs_names = needs_names or test.names
+  end
+  local known = needs_names and layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
   local before = is_noted and read_all('HMGET', noted, members) or {}
-  local inside, stored, at = grouped(members, passed), {}, {}
+  local inside, passes, forms, found, at = grouped(members, tested), tester_by_name(tested), {}, {}, {}
   local leaving, entering, gone, set, changes = {}, {}, {}, {}, {}
   local function count(names, by)
     for name in string.gmatch(names, '%Z+') do
@@ -179,31 +183,34 @@ local function put(members, passed, scores, again)
   for n, member in ipairs(members) do
     local tie, names = read_membership(known[n] or '', layout.width)
     if inside[n] and passes(names) then
-      stored[#stored + 1], at[#at + 1] = tie .. member, n
-    end
-    if again and layout.width == 0 then
-      leaving[#leaving + 1] = member
+      at[#at + 1] = n
+      forms[#at], found[#at] = stored and stored[n] or tie .. member, stored and scores[n]
     end
     if before[n] then
       gone[#gone + 1] = member
-      tie, names = read_membership(before[n], layout.width)
       if counts then
-        count(names, -1)
+        count(before[n], -1)
       else
-        leaving[#leaving + 1] = tie .. member
+        leaving[#leaving + 1] = before[n]
       end
     end
+    if not stored and layout.width == 0 then
+      leaving[#leaving + 1] = member
+    end
   end
-  local found = scores and {} or read_all('ZMSCORE', live, stored)
-  for i, form in ipairs(stored) do
-    local score, member, membership = scores and scores[form] or found[i], members[at[i]], known[at[i]] or ''
-    if score then
+  if not stored then
+    found = read_all('ZMSCORE', live, forms)
+  end
+  for i, form in ipairs(forms) do
+    local score, member = found[i], members[at[i]]
+    if score and counts then
+      local names = names_of(known[at[i]] or '', layout.width)
+      count(names, 1)
+      set[#set + 1], set[#set + 2] = member, names
+    elseif score then
       entering[#entering + 1], entering[#entering + 2] = score, form
-      if counts then
-        count(names_of(membership, layout.width), 1)
-      end
-      if counts or form ~= member then
-        set[#set + 1], set[#set + 2] = member, membership
+      if form ~= member then
+        set[#set + 1], set[#set + 2] = member, form
       end
     end
   end
@@ -214,21 +221,27 @@ local function put(members, passed, scores, again)
       call('HDEL', new, name)
     end
   end
+  if dense then
+    recount(new, leaving, entering, layout.width)
+  end
   if not counts then
-    if dense then
-      recount(new, leaving, entering, layout.width)
-    end
     write_all('ZREM', new, leaving)
     write_all('ZADD', new, entering)
   end
 end
 
 -- Read the next members of the smallest set, each once.
-local test, members, scores, reads = checks[state.test], {}, {}, 0
-local sets, is_group = test and test.keys or {live}, test and not test.names
+local base, others = checks[state.test], {}
+for _, test in ipairs(checks) do
+  if test ~= base then
+    others[#others + 1] = test
+  end
+end
+local sets, is_group = base and base.keys or {live}, base and not base.names
+local members, stored, scores, seen, reads = {}, {}, {}, {}, 0
 while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be small, and many
   local set, found, is_last = sets[state.set], nil, nil
-  if state.ordered then
+  if state.is_ordered then
     local at, is_there = 0, 0
     if state.stored then
       at, is_there = position_of(set, state.score, state.stored, false)
@@ -242,9 +255,10 @@ while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be 
   end
   reads, state.set = reads + 1, state.set + (is_last and 1 or 0)
   for i = 1, #found, 2 do
-    local name, score = found[i], found[i + 1]
-    if not scores[name] and not (is_group and tonumber(score) <= 1000 * now) then
-      scores[name], members[#members + 1] = score, is_group and name or primary_key(name, layout)
+    local name, score, n = found[i], found[i + 1], #members + 1
+    if not seen[name] and not (is_group and tonumber(score) <= 1000 * now) then
+      seen[name] = true
+      members[n], stored[n], scores[n] = is_group and name or primary_key(name, layout), name, score
     end
   end
 end
@@ -253,9 +267,9 @@ if is_over then -- all of the versions up to that of the last one
   local after = '(' .. integer(state.version)
   local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', math.floor(page / 2) - 1, 1, 'WITHSCORES')
   state.version, is_over = tonumber(written[2] or state.version), not written[1]
-  put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), nil, nil, true)
+  put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), checks)
 else
-  put(members, test, not is_group and scores or nil, false)
+  put(members, others, not is_group and stored or nil, scores)
 end
 if is_over then
   local size, spent = call(counts and 'HLEN' or 'ZCARD', new), now - state.began

@@ -24,7 +24,7 @@ KEPT: Final = 5000
 SHARE: Final = 20
 """If that is longer, it is kept for as many times as its making has taken."""
 
-_PAGE: Final = 240
+_PAGE: Final = 200
 """Members that are read in one round trip, in order; half as many in no order: those take more than twice as long."""
 
 _LOOK_UPS: Final = 1000
