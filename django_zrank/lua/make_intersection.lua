@@ -48,8 +48,8 @@ if size and (size ~= '0') == (call('EXISTS', intersection) == 1) then -- else it
   return {'kept'}
 end
 
--- The keys of an intersection that is being made: the new one, the memberships of members that are not stored there as they
--- are named or that were counted, distinct values, and how far this has come.
+-- The keys of an intersection that is being made: the new one; how members are stored there, if they have tie bytes, or the
+-- names of the rankings of those that were counted; distinct values; and how far this has come.
 local function unfinished(key)
   local new = key .. ':new'
   return {new, new .. ':noted', values_key(new), counts_key(new), new .. ':making'}
@@ -67,7 +67,9 @@ end
 local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
 local applied, started, floor, guarded, rule =
   unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded', 'rule'))
-local forgotten, server = tonumber(floor or 0), identity()
+local forgotten = tonumber(floor or 0)
+-- INFO takes long. Where cursors are those of another server, it suffices to know that when all is read.
+local server = state and state.set <= state.sets and state.server or identity()
 if guarded == '1' and call('EXISTS', recent) == 0 then
   forgotten = tonumber(applied)
 end
@@ -87,6 +89,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
     end
   end
   state.is_ordered = not rule and (state.test == 0 or checks[state.test].names ~= false)
+  state.sets = state.test == 0 and 1 or #checks[state.test].keys
   if least > tonumber(limit) then
     return {'too large', least}
   end
@@ -172,16 +175,10 @@ local function put(members, tested, stored, scores)
   local known = needs_names and layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
   local before = is_noted and read_all('HMGET', noted, members) or {}
   local inside, passes, forms, found, at = grouped(members, tested), tester_by_name(tested), {}, {}, {}
-  local leaving, entering, gone, set, changes = {}, {}, {}, {}, {}
-  local function count(names, by)
-    for name in string.gmatch(names, '%Z+') do
-      if string.sub(name, 1, #facet) == facet then
-        changes[name] = (changes[name] or 0) + by
-      end
-    end
-  end
+  local leaving, entering, gone, set, tallies, changes = {}, {}, {}, {}, {}, {}
   for n, member in ipairs(members) do
     local tie, names = read_membership(known[n] or '', layout.width)
+    known[n] = names
     if inside[n] and passes(names) then
       at[#at + 1] = n
       forms[#at], found[#at] = stored and stored[n] or tie .. member, stored and scores[n]
@@ -189,7 +186,7 @@ local function put(members, tested, stored, scores)
     if before[n] then
       gone[#gone + 1] = member
       if counts then
-        count(before[n], -1)
+        tallies[before[n]] = (tallies[before[n]] or 0) - 1
       else
         leaving[#leaving + 1] = before[n]
       end
@@ -198,16 +195,15 @@ local function put(members, tested, stored, scores)
       leaving[#leaving + 1] = member
     end
   end
-  if not stored then
+  if not stored and not counts then
     found = read_all('ZMSCORE', live, forms)
   end
   for i, form in ipairs(forms) do
-    local score, member = found[i], members[at[i]]
-    if score and counts then
-      local names = names_of(known[at[i]] or '', layout.width)
-      count(names, 1)
+    local score, member, names = found[i], members[at[i]], known[at[i]]
+    if counts and names ~= '' then -- who has names is ranked
+      tallies[names] = (tallies[names] or 0) + 1
       set[#set + 1], set[#set + 2] = member, names
-    elseif score then
+    elseif score and not counts then
       entering[#entering + 1], entering[#entering + 2] = score, form
       if form ~= member then
         set[#set + 1], set[#set + 2] = member, form
@@ -216,6 +212,13 @@ local function put(members, tested, stored, scores)
   end
   write_all('HDEL', noted, gone)
   write_all('HSET', noted, set)
+  for names, by in pairs(tallies) do
+    for name in string.gmatch(names, '%Z+') do
+      if string.sub(name, 1, #facet) == facet then
+        changes[name] = (changes[name] or 0) + by
+      end
+    end
+  end
   for name, by in pairs(changes) do
     if by ~= 0 and call('HINCRBY', new, name, by) == 0 then
       call('HDEL', new, name)
@@ -250,7 +253,7 @@ while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be 
     is_last = #found < 2 * page
     state.stored, state.score = not is_last and found[#found - 1], found[#found]
   else
-    state.cursor, found = unpack(call('ZSCAN', set, state.cursor, 'COUNT', math.ceil(page / 2)))
+    state.cursor, found = unpack(call('ZSCAN', set, state.cursor, 'COUNT', math.ceil(page * 2 / 3)))
     is_last = state.cursor == '0'
   end
   reads, state.set = reads + 1, state.set + (is_last and 1 or 0)

@@ -25,7 +25,7 @@ SHARE: Final = 20
 """If that is longer, it is kept for as many times as its making has taken."""
 
 _PAGE: Final = 200
-"""Members that are read in one round trip, in order; half as many in no order: those take more than twice as long."""
+"""Members that are read in one round trip, in order; fewer in no order, as they take longer."""
 
 _LOOK_UPS: Final = 1000
 """Look-ups in the sets of a filter, in one round trip."""
