@@ -24,7 +24,7 @@ KEPT: Final = 5000
 SHARE: Final = 20
 """If that is longer, it is kept for as many times as its making has taken."""
 
-_PAGE: Final = 200
+_PAGE: Final = 150
 """Members that are read in one round trip, in order; fewer in no order, as they take longer."""
 
 _LOOK_UPS: Final = 1000
