@@ -1,9 +1,12 @@
--- uses: built, clock, bulk, identity, keys, ties, values, tests
+-- uses: built, clock, bulk, identity, keys, ties, values, tests, positions
 -- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
 -- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
 -- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
 --
--- ZSCAN misses no entry that is there all the time, however many move in between.
+-- A ranking is read in its order, from the sort key of the last member on: what is added in order takes a third of the
+-- time. A member that moves past that place meanwhile has been written, so 'recent' names it. It doesn't name members of
+-- groups, nor those whose scores change in Redis first ('rule'): these sets are read by ZSCAN, which misses no entry that
+-- is there all the time, however many move in between.
 --
 -- KEYS  live      sorted set of the whole index
 --       meta      hash of the index
@@ -45,8 +48,8 @@ if size and (size ~= '0') == (call('EXISTS', intersection) == 1) then -- else it
   return {'kept'}
 end
 
--- The keys of an intersection that is being made: the new one, the memberships of members that are not stored there as they
--- are named or that were counted, distinct values, and how far this has come.
+-- The keys of an intersection that is being made: the new one; how members are stored there, if they have tie bytes, or the
+-- names of the rankings of those that were counted; distinct values; and how far this has come.
 local function unfinished(key)
   local new = key .. ':new'
   return {new, new .. ':noted', values_key(new), counts_key(new), new .. ':making'}
@@ -62,13 +65,16 @@ end
 -- Begin with the smallest set that holds all who pass; anew on another server, after an eviction, and when it is not known
 -- any more who was written.
 local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
-local applied, started, floor, guarded = unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded'))
-local forgotten, server = tonumber(floor or 0), identity()
+local applied, started, floor, guarded, rule =
+  unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded', 'rule'))
+local forgotten = tonumber(floor or 0)
+-- INFO takes long. Where cursors are those of another server, it suffices to know that when all is read.
+local server = state and state.set <= state.sets and state.server or identity()
 if guarded == '1' and call('EXISTS', recent) == 0 then
   forgotten = tonumber(applied)
 end
 if not state or state.server ~= server or state.started ~= (started or '') or state.version < forgotten
-  or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
+  or state.is_ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
   call('UNLINK', unpack(filled))
   state = {began = now, server = server, started = started or '', version = tonumber(applied or 0), pieces = 0, test = 0,
     set = 1, cursor = '0'}
@@ -82,6 +88,8 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
       state.test, least = number, members
     end
   end
+  state.is_ordered = not rule and (state.test == 0 or checks[state.test].names ~= false)
+  state.sets = state.test == 0 and 1 or #checks[state.test].keys
   if least > tonumber(limit) then
     return {'too large', least}
   end
@@ -134,14 +142,14 @@ if state.pieces % 16 == 0 then
   end
 end
 
--- For each member, true if it passes the tests by groups, but for one that all of them pass.
-local function grouped(members, passed)
+-- For each member, true if it passes the tests by groups.
+local function grouped(members, tested)
   local inside = {}
   for n = 1, #members do
     inside[n] = true
   end
-  for _, test in ipairs(checks) do
-    if not test.names and test ~= passed then
+  for _, test in ipairs(tested) do
+    if not test.names then
       local found = {}
       for _, group in ipairs(test.keys) do
         for n, expiry in ipairs(read_all('ZMSCORE', group, members)) do
@@ -156,92 +164,115 @@ local function grouped(members, passed)
   return inside
 end
 
--- Put in those of some members that pass, as they are stored now; all of them pass the test 'passed', if there is one.
--- 'scores': those of their stored forms, if they are known. 'again': take out what was put in of them before.
-local passes, is_noted = tester_by_name(checks), call('EXISTS', noted) == 1
-local function put(members, passed, scores, again)
-  local known = layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
+-- Take out what was put in of some members before, and put in those that pass, as they are stored now. 'stored' and
+-- 'scores': how they are stored, if that was read. 'tested': the tests that they have not passed by where they were read.
+local is_noted = call('EXISTS', noted) == 1
+local function put(members, tested, stored, scores)
+  local needs_names = counts or not stored
+  for _, test in ipairs(tested) do
+    needs_names = needs_names or test.names
+  end
+  local known = needs_names and layout.memberships and read_all('HMGET', memberships_key(live), members) or {}
   local before = is_noted and read_all('HMGET', noted, members) or {}
-  local inside, stored, at = grouped(members, passed), {}, {}
-  local leaving, entering, gone, set, changes = {}, {}, {}, {}, {}
-  local function count(names, by)
+  local inside, passes, forms, found, at = grouped(members, tested), tester_by_name(tested), {}, {}, {}
+  local leaving, entering, gone, set, tallies, changes = {}, {}, {}, {}, {}, {}
+  for n, member in ipairs(members) do
+    local tie, names = read_membership(known[n] or '', layout.width)
+    known[n] = names
+    if inside[n] and passes(names) then
+      at[#at + 1] = n
+      forms[#at], found[#at] = stored and stored[n] or tie .. member, stored and scores[n]
+    end
+    if before[n] then
+      gone[#gone + 1] = member
+      if counts then
+        tallies[before[n]] = (tallies[before[n]] or 0) - 1
+      else
+        leaving[#leaving + 1] = before[n]
+      end
+    end
+    if not stored and layout.width == 0 then
+      leaving[#leaving + 1] = member
+    end
+  end
+  if not stored and not counts then
+    found = read_all('ZMSCORE', live, forms)
+  end
+  for i, form in ipairs(forms) do
+    local score, member, names = found[i], members[at[i]], known[at[i]]
+    if counts and names ~= '' then -- who has names is ranked
+      tallies[names] = (tallies[names] or 0) + 1
+      set[#set + 1], set[#set + 2] = member, names
+    elseif score and not counts then
+      entering[#entering + 1], entering[#entering + 2] = score, form
+      if form ~= member then
+        set[#set + 1], set[#set + 2] = member, form
+      end
+    end
+  end
+  write_all('HDEL', noted, gone)
+  write_all('HSET', noted, set)
+  for names, by in pairs(tallies) do
     for name in string.gmatch(names, '%Z+') do
       if string.sub(name, 1, #facet) == facet then
         changes[name] = (changes[name] or 0) + by
       end
     end
   end
-  for n, member in ipairs(members) do
-    local tie, names = read_membership(known[n] or '', layout.width)
-    if inside[n] and passes(names) then
-      stored[#stored + 1], at[#at + 1] = tie .. member, n
-    end
-    if again and layout.width == 0 then
-      leaving[#leaving + 1] = member
-    end
-    if before[n] then
-      gone[#gone + 1] = member
-      tie, names = read_membership(before[n], layout.width)
-      if counts then
-        count(names, -1)
-      else
-        leaving[#leaving + 1] = tie .. member
-      end
-    end
-  end
-  local found = scores and {} or read_all('ZMSCORE', live, stored)
-  for i, form in ipairs(stored) do
-    local score, member, membership = scores and scores[form] or found[i], members[at[i]], known[at[i]] or ''
-    if score then
-      entering[#entering + 1], entering[#entering + 2] = score, form
-      if counts then
-        count(names_of(membership, layout.width), 1)
-      end
-      if counts or form ~= member then
-        set[#set + 1], set[#set + 2] = member, membership
-      end
-    end
-  end
-  write_all('HDEL', noted, gone)
-  write_all('HSET', noted, set)
   for name, by in pairs(changes) do
     if by ~= 0 and call('HINCRBY', new, name, by) == 0 then
       call('HDEL', new, name)
     end
   end
+  if dense then
+    recount(new, leaving, entering, layout.width)
+  end
   if not counts then
-    if dense then
-      recount(new, leaving, entering, layout.width)
-    end
     write_all('ZREM', new, leaving)
     write_all('ZADD', new, entering)
   end
 end
 
 -- Read the next members of the smallest set, each once.
-local test, members, scores, scans = checks[state.test], {}, {}, 0
-local sets, is_group = test and test.keys or {live}, test and not test.names
-while sets[state.set] and 2 * #members < page and scans < 100 do -- sets may be small, and many
-  local cursor, found = unpack(call('ZSCAN', sets[state.set], state.cursor, 'COUNT', page))
-  state.cursor, scans = cursor, scans + 1
-  if cursor == '0' then
-    state.set = state.set + 1
+local base, others = checks[state.test], {}
+for _, test in ipairs(checks) do
+  if test ~= base then
+    others[#others + 1] = test
   end
+end
+local sets, is_group = base and base.keys or {live}, base and not base.names
+local members, stored, scores, seen, reads = {}, {}, {}, {}, 0
+while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be small, and many
+  local set, found, is_last = sets[state.set], nil, nil
+  if state.is_ordered then
+    local at, is_there = 0, 0
+    if state.stored then
+      at, is_there = position_of(set, state.score, state.stored, false)
+    end
+    found = call('ZRANGE', set, at + is_there, at + is_there + page - 1, 'WITHSCORES')
+    is_last = #found < 2 * page
+    state.stored, state.score = not is_last and found[#found - 1], found[#found]
+  else
+    state.cursor, found = unpack(call('ZSCAN', set, state.cursor, 'COUNT', math.ceil(page * 2 / 3)))
+    is_last = state.cursor == '0'
+  end
+  reads, state.set = reads + 1, state.set + (is_last and 1 or 0)
   for i = 1, #found, 2 do
-    local name, score = found[i], found[i + 1]
-    if not scores[name] and not (is_group and tonumber(score) <= 1000 * now) then
-      scores[name], members[#members + 1] = score, is_group and name or primary_key(name, layout)
+    local name, score, n = found[i], found[i + 1], #members + 1
+    if not seen[name] and not (is_group and tonumber(score) <= 1000 * now) then
+      seen[name] = true
+      members[n], stored[n], scores[n] = is_group and name or primary_key(name, layout), name, score
     end
   end
 end
-local is_over = scans == 0
+local is_over = reads == 0
 if is_over then -- all of the versions up to that of the last one
   local after = '(' .. integer(state.version)
   local written = call('ZRANGE', recent, after, '+inf', 'BYSCORE', 'LIMIT', math.floor(page / 2) - 1, 1, 'WITHSCORES')
   state.version, is_over = tonumber(written[2] or state.version), not written[1]
-  put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), nil, nil, true)
+  put(call('ZRANGE', recent, after, is_over and '+inf' or state.version, 'BYSCORE'), checks)
 else
-  put(members, test, not is_group and scores or nil, false)
+  put(members, others, not is_group and stored or nil, scores)
 end
 if is_over then
   local size, spent = call(counts and 'HLEN' or 'ZCARD', new), now - state.began

@@ -30,7 +30,7 @@ from .watched_tables import every_row
 _REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
-_WITHOUT_MEMBERS: Final = (":stamp", ":making", ":values", ":counts")
+_WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
 """The ends of the names of an intersection's keys in which no members are."""
 
 _SCANNED: Final = 500

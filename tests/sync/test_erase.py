@@ -17,9 +17,10 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.exceptions import Busy, StillRanked
+from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
 from django_zrank.notes import noted
+from django_zrank.queries import intersections
 from django_zrank.store import Change, Store
 from django_zrank.sync import erase as erase_module
 from django_zrank.sync.drain import drain
@@ -91,6 +92,23 @@ def leave_traces(index: type[RankIndex]) -> None:
     index.scores.increment(MEMBER, 3, key=f"bonus of {MEMBER}")
     index.scores.touch(MEMBER)
     assert index.ranking.filter(group="live", flag=True).count() == 21
+
+
+def test_an_intersection_that_was_given_up_names_nobody(
+    declare: Declare, zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembers the last member that was read."""
+    index = declare(Ticket, "-integer")
+    Ticket.objects.create(pk=MEMBER, integer=20)
+    Ticket.objects.create(integer=30)
+    rebuild(index.instance())
+    monkeypatch.setattr(intersections, "_PAGE", 1)
+    with pytest.raises(FilterNotReady):
+        index.ranking.within(seconds=0).exclude(group="live").count()
+    assert any(key.endswith(":making") for key in keys_with(zrank, *SPELLINGS))
+    Ticket.objects.filter(pk=MEMBER).delete()
+    index.erase(MEMBER)
+    assert keys_with(zrank, *SPELLINGS) == set()
 
 
 def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
