@@ -209,56 +209,6 @@ def test_a_truncated_table(players: list[Player]) -> None:
     assert not waiting_marks(INDEX).exists()
 
 
-def test_a_change_between_the_reading_and_the_writing_leaves_its_own_mark(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows were read; then another one commits and marks; then what was read is written."""
-    read = push_module.read
-
-    def read_then_change(index: Any, pks: Any, store: Any) -> Any:
-        changes = list(read(index, pks, store))
-        if Player.objects.filter(pk=players[0].pk).exclude(level=77).update(level=77):
-            mark(players[0].pk)
-        return changes
-
-    monkeypatch.setattr(push_module, "read", read_then_change)
-    drain(INDEX)
-    drain(INDEX)
-    assert_mirrors(PlayerAscending)
-    assert contents(PlayerAscending)[str(players[0].pk)] == 77
-
-
-def test_a_mark_that_came_while_draining_is_not_worked_off_with_the_others(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_changes = drain_module.write
-
-    def push_then_mark(*args: Any) -> Any:
-        result = apply_changes(*args)
-        if Mark.objects.count() == 20:
-            mark(players[0].pk)
-        return result
-
-    monkeypatch.setattr(drain_module, "write", push_then_mark)
-    assert drain(INDEX, limit=20) == 20
-    assert waiting_marks(INDEX).count() == 1
-
-
-def test_killed_before_unmarking_they_still_wait(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "write", killed)
-        with pytest.raises(KeyboardInterrupt):
-            drain(INDEX)
-    assert waiting_marks(INDEX).count() == 20
-    drain(INDEX)
-    assert_mirrors(PlayerAscending)
-
-
 def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(players: list[Player], due: Any) -> None:
     everybody = Mark.objects.create(index="ascending", member=None)
     drain_soon(INDEX)

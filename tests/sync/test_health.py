@@ -6,23 +6,18 @@ from typing import Any
 
 import pytest
 from django.db import models
-from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation
-from django_zrank.signals import repaired
 from django_zrank.store import Store
-from django_zrank.sync import drain as drain_module
 from django_zrank.sync import health as health_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
-from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.builds import shadow, start
-from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors, contents, keys
 from tests.testapp.models import Player
@@ -164,40 +159,6 @@ def test_a_rebuild_that_is_needed_is_not_forgotten_at_the_next_restart(zrank: Re
     assert examine(INDEX) is Verdict.LOST
 
 
-def test_a_drain_that_ends_after_the_server_was_replaced_unmarks_nothing(
-    zrank: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has applied; then the server restarts without that, and is mended; then it unmarks."""
-    push = drain_module.write
-
-    def push_then_restart(*args: Any) -> Any:
-        result = push(*args)
-        Generation.objects.filter(index="ascending").update(term=F("term") + 1)
-        return result
-
-    change(50)
-    with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "write", push_then_restart)
-        assert drain(INDEX) == 0
-    assert waiting_marks(INDEX).exists()
-
-
-def test_says_what_it_repaired(zrank: Redis) -> None:
-    heard: list[Verdict] = []
-
-    def hear(sender: Any, verdict: Verdict, **kwargs: Any) -> None:
-        heard.append(verdict)
-
-    repaired.connect(hear)
-    try:
-        zrank.flushall()
-        repair(INDEX)
-        repair(INDEX)
-    finally:
-        repaired.disconnect(hear)
-    assert heard == [Verdict.EMPTY]
-
-
 def test_a_rebuild_that_ends_while_a_reader_looks_turns_nobody_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server has answered; then another process puts a build in place and notes it."""
     check_health = Store.check_health
@@ -265,27 +226,6 @@ def test_a_real_server_that_is_killed(settings: Any, tmp_path: Any, loss: str, r
         assert_mirrors(PlayerAscending)
         assert rebuilds == ([] if loss == "restart from a dump" else ["ascending"])
         assert keys(PlayerAscending) <= {"live", "meta", "recent"}
-
-
-def test_a_replica_that_takes_over(settings: Any, rebuilds: list[str], redis_binary: str) -> None:
-    """A failover to a replica that had not received the newest writes."""
-    with RedisServer(redis_binary) as primary, RedisServer(redis_binary) as replica:
-        use_redis(settings, primary.url)
-        rebuild(INDEX)
-        replica.follow(primary.port)
-        assert primary.ask("WAIT", 1, 5000) == 1
-        assert repair(INDEX) is Verdict.RESTARTED  # its first replica made it begin another history
-        assert examine(INDEX) is Verdict.HEALTHY
-        replica.promote()  # cut off: what follows does not reach it
-        change(60)
-        drain(INDEX)
-        use_redis(settings, replica.url)
-        rebuilds.clear()
-        assert repair(INDEX) is Verdict.RESTARTED
-        assert drain(INDEX) == 1
-        assert examine(INDEX) is Verdict.HEALTHY
-        assert rebuilds == []
-        assert_mirrors(PlayerAscending)
 
 
 class Redeclared(PlayerAscending):

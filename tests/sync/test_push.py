@@ -15,12 +15,11 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
-from django_zrank.sync.push import forget, push, try_push
+from django_zrank.sync.push import push, try_push
 from django_zrank.sync.reach import Reach, breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
-from tests.builds import start
 from tests.sync.conftest import Clock
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
@@ -137,23 +136,6 @@ def test_an_older_reading_still_writes_what_nobody_else_has_written(after_read: 
     after_read(newer)
     push(INDEX, ["a", "b"])
     assert contents(NicknameRank) == {"a": 2, "b": 1}
-
-
-def test_the_token_is_taken_before_the_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other way round, a change between the two would be overwritten by what was read before it."""
-    beginning_write = Store.beginning_write
-
-    def change_first(store: Store) -> Any:
-        monkeypatch.setattr(Store, "beginning_write", beginning_write)
-        change("a", 2)
-        push(INDEX, ["a"])
-        return beginning_write(store)
-
-    Nickname.objects.create(nick="a", score=1)
-    forget(INDEX)
-    monkeypatch.setattr(Store, "beginning_write", change_first)
-    push(INDEX, ["a"])
-    assert contents(NicknameRank) == {"a": 2}
 
 
 @pytest.fixture
@@ -280,24 +262,6 @@ def test_a_member_that_was_refused_is_known_again(
 
 
 # Rebuilds meanwhile
-
-
-@pytest.mark.parametrize("finished", [False, True], ids=["began", "ended"])
-def test_a_push_overtaken_by_a_rebuild_begins_again(finished: bool, after_read: Callable[..., None]) -> None:
-    """The rebuild may have read its row before this change or after it: the reading is of no use to it."""
-    with disable_sync():
-        Nickname.objects.create(nick="a", score=1)
-
-    def overtake() -> None:
-        change("a", 2)
-        if finished:
-            rebuild(INDEX)
-        else:
-            start(Store(INDEX.name), "another")
-
-    after_read(overtake)
-    push(INDEX, ["a"])
-    assert contents(NicknameRank) == {"a": 2}
 
 
 def test_a_push_gives_up_where_rebuilds_never_cease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
-from django_zrank.sync import verify as verification
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
@@ -126,19 +125,6 @@ def test_shards_on_one_server_share_the_round_trips_of_a_push(
     assert try_push({players: set(range(1, 41))})
     assert round_trips == ["begin_write", "apply_changes"]
     assert_mirrors(PlayerAscending)
-
-
-def test_a_batch_of_a_build_has_more_rows_the_more_shards_there_are(
-    players: RankIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each shard takes a call of its own."""
-    batches: list[int] = []
-    rebuild(players, batch_size=5, progress=batches.append)
-    assert (batches[0], sum(batches)) == (5 * len(players.parts), 40)
-    monkeypatch.setattr("django_zrank.sync.rebuild._MOST", 8)
-    batches.clear()
-    rebuild(players, batch_size=5, progress=batches.append)
-    assert batches == [8] * 5
 
 
 def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
@@ -570,14 +556,6 @@ def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatc
     assert_mirrors(PlayerAscending)
 
 
-def test_killed_before_a_swap_is_noted(players: RankIndex) -> None:
-    part = players.parts[1]
-    Generation.objects.filter(index=part.name).update(generation="another", building=noted(part).generation)
-    assert examine(players) is Verdict.UNNOTED
-    assert repair(players) is Verdict.UNNOTED
-    assert examine(players) is Verdict.HEALTHY
-
-
 def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
     before = [part.name for part in players.parts]
     for shards in (2, 1, 4):
@@ -770,25 +748,6 @@ class TestVerification:
         assert (report.missing.count, report.different.count, report.extra.count) == (1, 1, 2)
         assert verify(index, repair=True).ok
         assert_mirrors(CompetitorRank)
-
-    def test_the_more_shards_the_fewer_members_each_remembers(
-        self, index: RankIndex, zrank: Redis, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(verification, "_REMEMBERED", 14)
-        suspect, remembered, most = verification._Part.suspect, dict[Any, int](), 0
-
-        def count(part: Any, *args: Any) -> None:
-            nonlocal most
-            suspect(part, *args)
-            remembered[part] = len(part.suspects)
-            most = max(most, sum(remembered.values()))
-
-        monkeypatch.setattr(verification._Part, "suspect", count)
-        for store in map(Store.of, index.parts):
-            root = store.learn().root
-            zrank.zunionstore(root, {root: 3})
-        assert verify(index).different.count == 48  # those without points stay
-        assert most <= 14
 
 
 def test_commands(players: RankIndex, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,36 +178,12 @@ def test_an_empty_redis(zrank: Redis) -> None:
     assert_mirrors(PlayerAscending)
 
 
-@pytest.mark.parametrize("index", [PlayerAscending, PlayerRank])
-def test_all_scores_tied(zrank: Redis, index: type[RankIndex]) -> None:
-    pks = players(150, index, level=5)
-    zrank.zrem(live(index), *pks[100:103])
-    zrank.zadd(live(index), {max(pks) + 1: 5, pks[50]: 6})
-    assert counts(verify(index.instance(), batch_size=20)) == (3, 1, 1)
-    assert verify(index.instance(), repair=True).ok
-    assert_mirrors(index)
-
-
-def test_members_beyond_all_others(zrank: Redis) -> None:
-    pks = players(150)
-    last = max(pks)
-    zrank.zadd(live(PlayerAscending), {str(last + 1): "inf", str(last + 2): "-inf", str(pks[0]): "inf"})
-    report = verify(INDEX, batch_size=50)
-    assert set(report.extra.examples) == {
-        Example(str(last + 1), None, float("inf")),
-        Example(str(last + 2), None, float("-inf")),
-    }
-    assert report.different.examples == [Example(str(pks[0]), 0, float("inf"))]
-    assert verify(INDEX, repair=True).ok
-
-
 IMPOSSIBLE = [b"x", b"", b"\xff\xfe", b"9" * 30, b"-" + b"9" * 19, b" 1", b"01", b"1_0", b"1.0", "१".encode()]
 
 
 @pytest.mark.usefixtures("every_example")
-@pytest.mark.parametrize("number", [5, 150])
-def test_members_that_no_row_can_be(zrank: Redis, number: int) -> None:
-    players(number)
+def test_members_that_no_row_can_be(zrank: Redis) -> None:
+    players(5)
     zrank.zadd(live(PlayerAscending), dict.fromkeys(IMPOSSIBLE, 3))
     report = verify(INDEX)
     assert counts(report) == (0, len(IMPOSSIBLE), 0)
@@ -230,14 +206,6 @@ def test_a_value_without_a_place_is_ranked_on_neither_side(
         assert counts(verify(ByLoose.instance())) == (0, 2, 0)
         assert verify(ByLoose.instance(), repair=True).ok
         assert len(contents(ByLoose)) == 2
-
-
-def test_a_page_of_nothing_but_such_values(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.CRITICAL, "django_zrank.sync"):
-        Ticket.objects.bulk_create([Ticket(loose=2**60) for _ in range(12)] + [Ticket(loose=1)])
-        settle(ByLoose)
-        report = verify(ByLoose.instance(), batch_size=2)
-    assert (report.ok, report.rows) == (True, 1)
 
 
 def test_pages_of_nothing_but_unranked_rows(zrank: Redis) -> None:
@@ -502,7 +470,7 @@ def test_a_change_and_its_reverse_between_the_two_readings_of_redis(steps: int) 
 
 def test_a_change_of_a_related_row_is_not_drift(steps: int) -> None:
     """Its mark doesn't name the members that it moves."""
-    for step in range(1, steps):
+    for step in range(1, steps, 3):
         with disable_sync():
             club = Club.objects.create()
             for points in range(4):
@@ -525,7 +493,7 @@ def test_a_table_truncated_meanwhile_is_not_drift(steps: int) -> None:
             waiting_marks(INDEX).delete()
             Mark.objects.create(index="ascending", member=None)
 
-    for step in range(1, steps):
+    for step in range(2, steps, 3):
         players(4)
         Player.objects.update(level=F("level") + 100)
         with comparing(changed_at(step, truncate)):
