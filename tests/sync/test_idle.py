@@ -493,27 +493,6 @@ def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> Non
     assert clean(videos)
 
 
-def test_two_sweepers_at_once(videos: type[RankIndex]) -> None:
-    index = videos.instance()
-    made = make(*[20] * 8, 1)
-
-    find = idle_module._end_of_page
-
-    def first(*args: Any) -> Any:
-        with mock.patch.object(idle_module, "_end_of_page", find):
-            sweep(index)
-        return find(*args)
-
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 3):
-        with mock.patch.object(idle_module, "_end_of_page", first):
-            sweep(index)
-        sweep(index)
-        assert sweep(index) == 0
-        drain(index)
-        assert ranked(videos) == {made[-1].pk}
-        assert clean(videos)
-
-
 @pytest.mark.skipif(connection.vendor == "postgresql", reason="its columns hold times with their zones")
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
 def test_touches_without_time_zones(videos: type[RankIndex], settings: Any, zone: str) -> None:
