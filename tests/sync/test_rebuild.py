@@ -178,13 +178,6 @@ def test_the_largest_batch(batches: list[list[Any]]) -> None:
     assert_mirrors(NicknameRank)
 
 
-@pytest.mark.parametrize("size", [0, -1, LOAD_LIMIT + 1])
-def test_a_batch_size_out_of_bounds(size: int, round_trips: list[str]) -> None:
-    with pytest.raises(ValueError, match="batch_size"):
-        rebuild(INDEX, batch_size=size)
-    assert round_trips == []
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Many times as many rows in the same memory: a few batches are what it holds."""

@@ -33,9 +33,8 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.triggers import captured, drop, install
-from django_zrank.sync.verify import Drift, Example, Report, verify
+from django_zrank.sync.verify import Drift, Report, verify
 from tests.keyspace import held
-from tests.servers import RedisServer
 from tests.sync.conftest import use_redis
 from tests.sync.interruptions import comparing, count_steps, interrupted
 from tests.sync.mirror import assert_mirrors, contents, ranked
@@ -104,22 +103,6 @@ def every_example(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is found
 
 
-def test_at_rest() -> None:
-    players(20)
-    report = verify(INDEX)
-    assert report.ok
-    assert report.compared
-    assert (report.rows, report.members, counts(report)) == (20, 20, (0, 0, 0))
-    assert (report.verdict, report.verdict_before, report.unsettled, report.repaired) == (
-        Verdict.HEALTHY,
-        None,
-        0,
-        0,
-    )
-    assert (report.waiting, report.oldest) == (0, 0.0)
-    assert (report.capture.mode, report.capture.works, list(report.warnings)) == ("triggers", True, [])
-
-
 @pytest.mark.usefixtures("every_example")
 def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
     pks = players(1000)
@@ -147,16 +130,6 @@ def test_three_hundred_faults_and_nothing_else(zrank: Redis) -> None:
     assert_mirrors(PlayerAscending)
     report = verify(INDEX)
     assert (report.ok, report.drift, report.waiting) == (True, 0, 0)
-
-
-def test_a_small_index_is_an_ordinary_one(zrank: Redis) -> None:
-    pks = players(3)
-    zrank.zrem(live(PlayerAscending), pks[0])
-    zrank.zadd(live(PlayerAscending), {pks[1]: 50, pks[2] + 1: 7})
-    report = verify(INDEX)
-    assert report.missing.examples == [Example(str(pks[0]), 0, None)]
-    assert report.different.examples == [Example(str(pks[1]), 1, 50)]
-    assert report.extra.examples == [Example(str(pks[2] + 1), None, 7)]
 
 
 def test_an_empty_database(zrank: Redis) -> None:
@@ -324,13 +297,6 @@ def test_rows_that_left_the_queryset(zrank: Redis) -> None:
     assert verify(INDEX, repair=True).ok
     assert verify(PlayerRank.instance(), repair=True).ok
     assert_mirrors(PlayerAscending, PlayerRank)
-
-
-def test_examples_are_few(zrank: Redis) -> None:
-    players(20)
-    zrank.zremrangebyrank(live(PlayerAscending), 0, -2)
-    report = verify(INDEX)
-    assert (report.missing.count, len(report.missing.examples)) == (19, 5)
 
 
 def test_progress(zrank: Redis) -> None:
@@ -697,15 +663,6 @@ def test_triggers_of_another_declaration(
         Mark.objects.all().delete()
 
 
-@pytest.mark.usefixtures("triggers")
-def test_triggers_that_nobody_wants_do_no_harm(settings: Any) -> None:
-    players(5)
-    settings.ZRANK = {"CAPTURE": "signals"}
-    report = verify(INDEX)
-    assert report.capture.outdated
-    assert report.ok
-
-
 def test_a_database_without_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
     players(5)
     monkeypatch.setattr("django_zrank.sync.triggers.DIALECTS", {})
@@ -748,12 +705,6 @@ def test_an_index_that_is_not_healthy(verdict: Verdict) -> None:
     report = verify(INDEX, repair=True)
     assert (report.verdict, report.verdict_before, report.ok) == (Verdict.HEALTHY, verdict, True)
     assert_mirrors(PlayerAscending)
-
-
-def test_a_server_that_is_down(own_server: RedisServer) -> None:
-    own_server.stop()
-    with pytest.raises(IndexUnavailable):
-        verify(INDEX)
 
 
 # Settings of Redis
@@ -802,14 +753,6 @@ def test_settings_that_can_not_be_read_are_said_to_be(info: dict[str, Any]) -> N
     with mock.patch.object(Redis, "info", **info):
         report = verify(INDEX)
     assert ["could not be read" in warning for warning in report.warnings] == [True]
-    assert report.ok
-
-
-def test_the_database_of_a_cache(settings: Any) -> None:
-    players(5)
-    settings.CACHES = {**settings.CACHES, "default": settings.CACHES["zrank"]}
-    report = verify(INDEX)
-    assert ["cache.clear()" in warning for warning in report.warnings] == [True]
     assert report.ok
 
 
