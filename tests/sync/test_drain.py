@@ -23,6 +23,7 @@ from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import EmbeddedServer
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Player, Profile
 from tests.testapp.zrank import AccountRank, PlayerAscending
@@ -149,12 +150,7 @@ def test_marks_that_say_the_same_are_remembered_once(players: list[Player]) -> N
 def test_of_two_drains_of_the_same_marks_one_takes_them_away(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def push_while_another_drains(*args: Any) -> Any:
-        monkeypatch.undo()
-        drain(INDEX)
-        return push_module.write(*args)
-
-    monkeypatch.setattr(drain_module, "write", push_while_another_drains)
+    just_before(monkeypatch, drain_module, "write", lambda: drain(INDEX))
     drain(INDEX)
     assert Batch.objects.count() == 1
 
@@ -293,19 +289,11 @@ def test_old_marks_are_purged_and_it_is_noted(
     assert examine(INDEX) is Verdict.HEALTHY
 
 
-def test_says_what_it_did(players: list[Player]) -> None:
-    heard: list[tuple[str, int, int]] = []
-
-    def hear(sender: Any, marks: int, members: int, **kwargs: Any) -> None:
-        heard.append((sender.name, marks, members))
-
+def test_says_what_it_did(players: list[Player], hear: Callable[..., list[Any]]) -> None:
+    heard = hear(drained, "sender", "marks", "members")
     mark(players[0].pk)
-    drained.connect(hear)
-    try:
-        drain(INDEX)
-    finally:
-        drained.disconnect(hear)
-    assert heard == [("ascending", 21, 20)]
+    drain(INDEX)
+    assert heard == [(INDEX, 21, 20)]
 
 
 def test_whoever_pushes_drains_at_most_once_a_second(players: list[Player], due: list[float]) -> None:

@@ -29,6 +29,7 @@ from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.builds import load_rows, shadow, start
 from tests.servers import RedisServer
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
 from tests.sync.processes import manage
 from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket, Video
@@ -519,17 +520,10 @@ def test_one_whose_server_was_replaced_takes_no_mark_away(
 ) -> None:
     """It was put in place; then another server took over; then the database notes it."""
     mark("n1")
-    monkeypatch.setattr(module, "retire", replaced_before(module.retire))
+    row = Generation.objects.filter(index="nickname")
+    just_before(monkeypatch, module, "retire", lambda: row.update(term=F("term") + 1))
     rebuild(INDEX)
     assert waiting_marks(INDEX).count() == 1
-
-
-def replaced_before(retire: Callable[..., None]) -> Callable[..., None]:
-    def replaced(*args: Any, **kwargs: Any) -> None:
-        Generation.objects.filter(index="nickname").update(term=F("term") + 1)
-        retire(*args, **kwargs)
-
-    return replaced
 
 
 def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch: pytest.MonkeyPatch) -> None:

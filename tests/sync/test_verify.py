@@ -36,7 +36,7 @@ from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import Drift, Report, verify
 from tests.keyspace import held
 from tests.sync.conftest import use_redis
-from tests.sync.interruptions import comparing, count_steps, interrupted
+from tests.sync.interruptions import comparing, count_steps, interrupted, just_after
 from tests.sync.mirror import assert_mirrors, contents, ranked
 from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket
 from tests.testapp.zrank import (
@@ -558,13 +558,7 @@ def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callabl
 def test_redis_lost_after_the_comparison(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was compared is right, and no longer there."""
     players(5)
-    compare = verification._compare
-
-    def compare_and_lose(*args: Any, **options: Any) -> None:
-        compare(*args, **options)
-        zrank.flushall()
-
-    monkeypatch.setattr(verification, "_compare", compare_and_lose)
+    just_after(monkeypatch, verification, "_compare", zrank.flushall)
     report = verify(INDEX)
     assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, True, 0, False)
 
@@ -759,20 +753,8 @@ def test_settings_that_can_not_be_read_are_said_to_be(info: dict[str, Any]) -> N
 # What is said, and what it costs
 
 
-@pytest.fixture
-def heard() -> Iterator[list[tuple[str, int, int, int]]]:
-    heard: list[tuple[str, int, int, int]] = []
-
-    def hear(sender: Any, missing: int, extra: int, different: int, **kwargs: Any) -> None:
-        heard.append((sender.name, missing, extra, different))
-
-    drift_found.connect(hear)
-    yield heard
-    drift_found.disconnect(hear)
-
-
-def test_the_signal(zrank: Redis, heard: list[tuple[str, int, int, int]]) -> None:
-    pks = players(20)
+def test_the_signal(zrank: Redis, hear: Callable[..., list[Any]]) -> None:
+    heard, pks = hear(drift_found, "sender", "missing", "extra", "different"), players(20)
     verify(INDEX)
     assert heard == []
     zrank.zrem(live(PlayerAscending), *pks[:3])
@@ -780,7 +762,7 @@ def test_the_signal(zrank: Redis, heard: list[tuple[str, int, int, int]]) -> Non
     verify(INDEX)
     verify(INDEX, repair=True)
     verify(INDEX)
-    assert heard == [("ascending", 3, 1, 2)] * 2
+    assert heard == [(INDEX, 3, 1, 2)] * 2
 
 
 def test_verifying_writes_nothing_where_nothing_waits(zrank: Redis) -> None:

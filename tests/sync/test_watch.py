@@ -18,6 +18,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import Synced, sync, watch
 from django_zrank.testing import EmbeddedServer
 from tests.servers import wait_for
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank
@@ -224,17 +225,12 @@ def test_a_closed_connection_is_opened_again(
     watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuild(INDEX)
-    broke = threading.Event()
-    drain = watch_module.drain
 
-    def break_once(index: Any, limit: int) -> int:
-        if not broke.is_set():
-            broke.set()
-            connections[index.get_using()].ensure_connection()
-            connections[index.get_using()].connection.close()
-        return drain(index, limit=limit)
+    def break_it() -> None:
+        connection.ensure_connection()
+        connection.connection.close()
 
-    monkeypatch.setattr(watch_module, "drain", break_once)
+    just_before(monkeypatch, watch_module, "drain", break_it)
     _, reported = watching(interval=0.05)
     Player.objects.bulk_create([Player(level=1)])
     assert reported.acquire(timeout=30)
