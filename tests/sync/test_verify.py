@@ -390,11 +390,13 @@ def steps() -> int:
     return count_steps(lambda: verify(INDEX, batch_size=4), comparing)
 
 
-@pytest.mark.parametrize(
-    "change", [save, update, update_and_drain, there_and_back, delete, leave, enter], ids=lambda f: f.__name__
-)
+CHANGES = [save, update, update_and_drain, there_and_back, delete, leave, enter]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 def test_a_change_at_any_step_is_not_drift(steps: int, change: Callable[[int], Any]) -> None:
-    for step in range(1, steps + 1):
+    # Every step is taken by some of the changes.
+    for step in range(1 + CHANGES.index(change) % 3, steps + 1, 3):
         pks = suspects()
         with comparing(changed_at(step, partial(change, pks[0]))):
             report = verify(INDEX, batch_size=4)
@@ -405,8 +407,9 @@ def test_a_change_at_any_step_is_not_drift(steps: int, change: Callable[[int], A
     assert_mirrors(PlayerAscending)
 
 
-@pytest.mark.parametrize("change", [save, update, update_and_drain, there_and_back], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(
+    ("change", "every"), [(save, 3), (update, 1), (update_and_drain, 3), (there_and_back, 1)]
+)
 def test_a_member_that_changes_all_the_time_is_not_drift(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[int], Any], every: int
 ) -> None:
@@ -427,7 +430,7 @@ def test_a_change_and_its_reverse_between_the_two_readings_of_redis(steps: int) 
         Player.objects.filter(pk=pk).update(level=F("level") - 100)
         drain(INDEX)
 
-    for step in range(1, steps):
+    for step in range(1, steps, 2):
         pks = suspects()
         with comparing(changed_at(step, partial(update, pks[0]), partial(back, pks[0]))):
             report = verify(INDEX)
@@ -509,13 +512,13 @@ def test_writers_during_the_verification(zrank: Redis, elsewhere: Callable[..., 
 def test_a_rebuild_meanwhile(steps: int) -> None:
     """Reads of the old generation say nothing of the new one: verified again."""
     builds: list[int] = []
-    for step in range(1, steps + 1):
+    tried = range(1, steps, 2)  # the first verification may take a step more
+    for step in tried:
         suspects()
         with comparing(changed_at(step, lambda: builds.append(rebuild(INDEX)))):
             report = verify(INDEX, batch_size=4)
-        drift = 0 if len(builds) == step else 2  # the first verification may take a step more
-        assert (report.rows, report.members, report.drift) == (8, 8, drift)
-    assert len(builds) >= steps - 1
+        assert (report.rows, report.members, report.drift) == (8, 8, 0)
+    assert len(builds) == len(tried)
 
 
 def test_rebuilds_without_end() -> None:
@@ -542,7 +545,7 @@ def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callabl
         if mark:
             Player.objects.update(level=F("level") + 1)
 
-    for step in range(1, steps + 1):
+    for step in range(1, steps + 1, 3):
         pks = suspects()
         with interrupt(changed_at(step, partial(lose, step % 2 == 0))):
             report = verify(INDEX, batch_size=4)
