@@ -276,6 +276,7 @@ BROKEN: dict[str, Callable[[Redis, str], Any]] = {
     "values of nothing": lambda zrank, live: zrank.zadd(
         f"{live}:region:mu:values", {b"\0" * WIDTH + b"5": 5}
     ),
+    "a key of no ranking": lambda zrank, live: zrank.zadd(f"{live}:region", {"kantou": 1}),
 }
 
 
