@@ -15,9 +15,9 @@ from django_zrank import RankIndex, Recommendations
 from tests.populations import fill, populate
 from tests.rankings import by_sql
 from tests.sharded import sharded
+from tests.test_async_versions import Both
 from tests.test_database_reading import write
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row
-from tests.test_async_versions import Both
 from tests.testapp.models import Competitor, Player, Ticket
 from tests.testapp.zrank import ByInteger, ByMoment, ByPrice, PlayerRank
 

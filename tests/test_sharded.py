@@ -25,8 +25,8 @@ from django_zrank.store import Store
 from tests.builds import accept
 from tests.populations import fill, load, populate
 from tests.sharded import COUNTS, sharded
-from tests.test_ranking import FACETED, Oracle, assert_same
 from tests.test_async_versions import ROWS
+from tests.test_ranking import FACETED, Oracle, assert_same
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank, VideoRank
 
