@@ -73,7 +73,6 @@ class Cluster(Startable):
 
     @property
     def options(self) -> dict[str, Any]:
-        """``OPTIONS`` of a cache."""
         options: dict[str, Any] = {
             "CONNECTION_FACTORY": "django_zrank.cluster.ConnectionFactory",
             "NODES": [("127.0.0.1", self.doors[node.port]) for node in self.nodes[1:]],

@@ -107,14 +107,6 @@ def test_recommend_in_a_filtered_ranking(
         assert drawn == [entry._replace(rank=None) for entry in oracle.entries(found)]
 
 
-@pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
-def test_those_drawn_have_the_ranks_of_the_ranking_method(index: type[RankIndex]) -> None:
-    rows = {pk: row(pk // 3, total=2**53 + pk // 3, joined=None) for pk in range(1, 12)}
-    populate(index, rows)
-    oracle = Oracle(index, rows, lambda row: True)
-    assert index.ranking.recommend(5, 10, band=9) == oracle.entries(pk for pk in oracle.pks if pk != 5)
-
-
 def spread(size: int, share: int) -> dict[int, Row]:
     """Members 1 … size, as many points; one in ``share`` is from kansai and on ps with the tag 1."""
     special = {"region": "kansai", "platform": "ps", "tags": {1}}

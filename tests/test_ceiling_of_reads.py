@@ -150,7 +150,7 @@ def ranking(zrank: Redis) -> Ranking[Any]:
     return filled(Held)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 16])
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow), 16])
 def test_no_round_trip_costs_much(
     zrank: Redis, shards: int, asked: dict[str, Callable[..., Any]], measure: Measure
 ) -> None:

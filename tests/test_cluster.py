@@ -21,7 +21,7 @@ from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
-from django_zrank import NotRanked, RankIndex
+from django_zrank import NotRanked
 from django_zrank import cluster as connections
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
@@ -35,7 +35,6 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import reset, settings_for
 from tests.clusters import Cluster
-from tests.keyspace import everything
 from tests.servers import RedisServer
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor, Guild
@@ -240,11 +239,6 @@ def believe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reads take the server for healthy without a look."""
     reader = reader_of(INDEX)
     monkeypatch.setattr(reader, "health", replace(reader.health, is_due=lambda loop: False))
-
-
-def held_of(index: type[RankIndex]) -> Any:
-    store = Store(index.instance().name)
-    return everything(store.client, store.learn().root)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def populate(scores: dict[int, Any]) -> None:
 
 
 @pytest.mark.django_db
-@questions(max_examples=100)
+@questions(max_examples=60)
 def test_agrees_with_the_oracle(index: type[RankIndex], scores: dict[int, int], **asked: Any) -> None:
     populate(scores)
     assert_agrees(by_sql(index), scores, **asked)
@@ -282,13 +282,13 @@ def answer(ask: Callable[[Ranking], Any], ranking: Ranking) -> Any:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("index", [indexes.PlayerAscending, indexes.PlayerRank])
-def test_draws_as_many_from_a_large_index(zrank: Redis, index: type[RankIndex]) -> None:
+def test_draws_as_many_from_a_large_index(zrank: Redis) -> None:
+    index = indexes.PlayerRank
     populate({pk: pk * pk % 97 for pk in range(1, 3001)})
     sync_now(index)
     everybody = [entry for page in range(3) for entry in index.ranking[page * 1000 : page * 1000 + 1000]]
     sql, redis = (kind(index.instance()) for kind in (BySql, ByRedis))
-    for excluded, n, me in product((0, 1, 30, 1000, 2500, 2990), (1, 10, 500), (1, 1500, 2999)):
+    for excluded, n, me in product((0, 30, 1000, 2990), (1, 10, 500), (1, 1500, 2999)):
         barred = [pk for pk in range(1, 3001) if pk * 7919 % 3001 <= excluded]
         asked = {"n": n, "band": (30, 60), "widen": [100], "exclude": barred, "seed": me}
         assert outline(sql, everybody, me, **asked) == outline(redis, everybody, me, **asked), (

@@ -261,6 +261,10 @@ FILTERS: dict[str, tuple[Callable[[Ranking], Ranking], Callable[[Row], bool]]] =
         lambda all_: all_.filter(platform="pc", region="kansai"),
         lambda row: row["platform"] == "pc" and row["region"] == "kansai",
     ),
+    "composite, one after the other": (
+        lambda all_: all_.filter(region="kansai").filter(platform="pc"),
+        lambda row: row["platform"] == "pc" and row["region"] == "kansai",
+    ),
     "one of": (lambda all_: all_.filter(tags__in=[1, 3]), lambda row: bool({1, 3} & row["tags"])),
     "one of none": (lambda all_: all_.filter(tags__in=[]), lambda row: False),
     "composite of": (

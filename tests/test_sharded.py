@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
-from itertools import chain, cycle
+from itertools import cycle
 from typing import Any
 from unittest import mock
 
@@ -27,7 +27,7 @@ from tests.populations import fill, load, populate
 from tests.sharded import COUNTS, sharded
 from tests.test_async_versions import ROWS
 from tests.test_ranking import FACETED, Oracle, assert_same
-from tests.testapp.models import Competitor, Player, Video
+from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank, VideoRank
 
 pytestmark = pytest.mark.usefixtures("zrank")
@@ -168,12 +168,6 @@ class Regional(RankIndex):
     facets = ("region",)
 
 
-class Sleepy(RankIndex):
-    model = Video
-    order = ("-views",)
-    idle = ("seen", timedelta(days=30))
-
-
 def in_regions(count: int) -> type[RankIndex]:
     """An index of people in five regions."""
     index = sharded(Regional, count)
@@ -293,18 +287,6 @@ def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.Monk
 class TestScores:
     """Scores that begin in Redis."""
 
-    def test_one_by_one(self) -> None:
-        index = sharded(VideoRank, 3)
-        fill(index, SCORES)
-        for pk, views in SCORES.items():
-            assert index.scores.increment(pk, 2) == views + 2
-        assert [index.ranking.score(pk) for pk in SCORES] == [views + 2 for views in SCORES.values()]
-
-    def test_a_key_counts_once(self) -> None:
-        index = sharded(VideoRank, 3)
-        fill(index, SCORES)
-        assert {index.scores.increment(7, key="once") for _ in range(3)} == {SCORES[7] + 1}
-
     def test_several_of_one_shard_only(self) -> None:
         index = sharded(VideoRank, 3)
         fill(index, SCORES)
@@ -314,12 +296,3 @@ class TestScores:
         with pytest.raises(ValueError, match="members of several can't be changed at once"):
             index.scores.increment(dict.fromkeys([*SCORES][:20], 1))
         assert index.ranking.score(own[0]) == SCORES[own[0]] + 1
-
-    @pytest.mark.django_db(transaction=True)
-    def test_touches(self) -> None:
-        index = sharded(Sleepy, 3)
-        load(index, ((pk, pk) for pk in SCORES))
-        index.scores.touch(*SCORES)
-        stores = [Store(part.name) for part in index.instance().parts]
-        touched = chain.from_iterable(store.client.zrange(store.keys.touched, 0, -1) for store in stores)
-        assert sorted(touched) == sorted(str(pk).encode() for pk in SCORES)

@@ -149,18 +149,6 @@ def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
     assert not {*first} & {*drawn(both.of_shards(remembered._replace(sort_key=(1.0, b"1500")), view))}
 
 
-@pytest.mark.parametrize("small", [0, 16])
-def test_members_with_the_same_score_are_drawn_for_their_own_side(small: int) -> None:
-    both, view = divide(Bare, 3, levels(90, 9)), Bare.ranking.view
-    order = sorted(range(1, 91), key=lambda pk: (pk // 9, str(pk)))
-    me, below = order[45], {*map(str, order[:45])}
-    with mock.patch.object(drawing, "_SMALL", small):
-        for seed in range(5):
-            some = drawn(both.of_shards(Draw(str(me), 20, [(90, 90)], seed=seed), view))
-            assert len(below & {*some}) == 10
-        assert len({*drawn(both.of_shards(Draw(str(me), 89, [(90, 90)], seed=1), view))}) == 89
-
-
 def test_where_most_are_excluded_each_round_asks_for_more() -> None:
     both, view = divide(Bare, 3, levels(3000, 1)), Bare.ranking.view.by("ordinal")
     excluded = {pk for pk in range(1, 3001) if pk % 200}
@@ -259,14 +247,6 @@ def test_one_who_asks_from_outside_a_filter_is_drawn_for_again_only_if_it_moves(
 
     sample = both.run(over_shards(question, ranking.view, both.shards), move)
     assert {abs(70 - score) <= 9 for score, *_ in sample.drawn} == {True}
-
-
-def test_members_shown_are_forgotten_when_their_time_is_over() -> None:
-    both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
-    seen, client = both.shards.own("5").seen("5"), both.whole.client
-    client.zadd(seen, {"old": 1})
-    shown = drawn(both.of_shards(Draw("5", 3, [(9, 9)], remember=10**9), view))
-    assert {member.decode() for member in client.zrange(seen, 0, -1)} == {*shown}
 
 
 def test_members_of_a_side_leave_between_two_rounds() -> None:

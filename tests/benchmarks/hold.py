@@ -165,7 +165,6 @@ class Measurement:
         yield "eight writers and an update()", nothing, self.write
 
     def reads(self, ranking: Any) -> Iterator[tuple[str, Operation]]:
-        """Reads of thousands."""
         many = self.pks[:10_000]
         yield "ranks() of 10,000", lambda: ranking.ranks(many)
         yield "recommend_many() of 1,000", lambda: list(ranking.recommend_many(many[:1000], 1))

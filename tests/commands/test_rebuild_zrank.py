@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -17,6 +16,7 @@ from django_zrank.store import LOAD_LIMIT, Store
 from django_zrank.testing import disable_sync
 from tests.builds import start
 from tests.keyspace import whole
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents
 from tests.sync.processes import on_terminal
 from tests.testapp.models import Nickname, Player, Remote
@@ -129,13 +129,7 @@ def test_without_redis_it_fails_and_says_so(nowhere: None) -> None:
 
 
 def test_superseded_it_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    load: Callable[..., bool] = Store.load_rows
-
-    def overtaken(store: Store, *args: Any) -> bool:
-        start(store, "another")
-        return load(store, *args)
-
-    monkeypatch.setattr(Store, "load_rows", overtaken)
+    just_before(monkeypatch, Store, "load_rows", lambda: start(Store("player"), "another"))
     with pytest.raises(CommandError, match="'player': another rebuild"):
         rebuild("player")
     assert contents(PlayerRank) == {}

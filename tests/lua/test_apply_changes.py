@@ -6,17 +6,10 @@ import pytest
 from redis import Redis
 
 from django_zrank.store import Change, Store
-from tests.builds import load_rows, start
+from tests.builds import start
 from tests.writes import apply_changes, begin_write
 
 Live = Callable[[], dict[str, float]]
-
-
-def test_sets_and_removes(store: Store, live: Live) -> None:
-    assert apply_changes(
-        store, begin_write(store), [Change("1", 10), Change("3", None), Change("4", 4.5), Change("9", None)]
-    )
-    assert live() == {"1": 10, "2": 2, "4": 4.5}
 
 
 def test_versions_count(store: Store) -> None:
@@ -83,15 +76,6 @@ def test_refuses_what_began_before_a_rebuild(store: Store, live: Live) -> None:
     store.swap_rebuilt("next")
     assert not apply_changes(store, epoch, [Change("1", 10)])
     assert live() == {}
-
-
-def test_writes_to_what_is_being_built_too(store: Store, live: Live) -> None:
-    start(store, "next")
-    load_rows(store, "next", [Change("1", 1), Change("2", 2)])
-    assert apply_changes(store, begin_write(store), [Change("1", 10), Change("2", None)])
-    assert live() == {"1": 10, "3": 3}
-    store.swap_rebuilt("next")
-    assert live() == {"1": 10}
 
 
 def test_a_first_build_shows_nothing_before_it_is_complete(zrank: Redis, store: Store, live: Live) -> None:
@@ -181,12 +165,6 @@ def test_refuses_what_began_before_a_rebuild_that_was_abandoned(store: Store, li
     store.abandon_rebuild("next")
     assert apply_changes(store, earlier, [Change("1", 10)]) is None
     assert live()["1"] == 20
-
-
-def test_of_a_member_that_is_named_twice_the_first_mention_counts(store: Store, live: Live) -> None:
-    changes = [Change("1", 10), Change("1", 20), Change("2", None), Change("2", 30), Change("1", None)]
-    assert apply_changes(store, begin_write(store), changes)
-    assert live() == {"1": 10, "3": 3}
 
 
 def test_more_than_one_call_of_lua_takes(zrank: Redis, store: Store, live: Live) -> None:

@@ -6,20 +6,12 @@ from redis import Redis
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from tests.builds import load_rows, shadow, start
-from tests.writes import apply_changes, begin_write
 
 
 def test_takes_as_many_rows_as_it_says(zrank: Redis, store: Store) -> None:
     start(store, "next")
     assert load_rows(store, "next", [Change(str(n), n) for n in range(LOAD_LIMIT)])
     assert zrank.zcard(shadow(store, "next")) == LOAD_LIMIT
-
-
-def test_a_member_written_since_the_start_stays_as_written(zrank: Redis, store: Store) -> None:
-    start(store, "next")
-    apply_changes(store, begin_write(store), [Change("1", 10), Change("2", None)])
-    assert load_rows(store, "next", [Change("1", 1), Change("2", 2), Change("3", 3)])
-    assert zrank.zrange(shadow(store, "next"), 0, -1) == [b"3", b"1"]
 
 
 def test_gives_way_to_a_later_rebuild(zrank: Redis, store: Store) -> None:

@@ -95,9 +95,3 @@ def test_gives_way_to_a_later_rebuild(store: Store) -> None:
     start(store, "newer")
     assert not store.swap_rebuilt("older")
     assert store.size() == 3
-
-
-def test_happens_once(store: Store) -> None:
-    start(store, "next")
-    assert store.swap_rebuilt("next")
-    assert not store.swap_rebuilt("next")

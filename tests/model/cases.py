@@ -96,7 +96,7 @@ CASES: Final = {
     ),
     "releases": _case(
         "an old and a new release side by side, and `migrate` at any time",
-        _WATCHER, _NEW, _WRITER, saves=1, faults=1, releases=2, kills=False, may="migrate",
+        _WATCHER, _NEW, _WRITER, saves=1, faults=1, releases=2, kills=False, may="migrate", lane="slow",
     ),
     "old release pushes": _case(
         "the new release watches, the old one saves and pushes, and `migrate` at any time",

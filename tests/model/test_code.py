@@ -75,7 +75,7 @@ def play(name: str, seed: int, request: pytest.FixtureRequest) -> None:
     assert stage.is_right(), story
 
 
-FEW, MANY = 8, 100
+FEW, MANY = 4, 100
 
 
 def _in_both_lanes(*names: str) -> pytest.MarkDecorator:

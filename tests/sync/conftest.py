@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.db import connection, models
+from django.dispatch import Signal
 from redis import Redis
 
 from django_zrank import RankIndex
@@ -143,16 +144,29 @@ def change_all(level: int) -> None:
 
 
 @pytest.fixture
-def rebuilds() -> Iterator[list[str]]:
-    """The names of indexes that are rebuilt from now on."""
-    heard: list[str] = []
+def hear() -> Iterator[Callable[..., list[Any]]]:
+    """Begins to listen to a signal. Returns a list of what it tells from now on: the arguments of these names."""
+    listening: list[tuple[Signal, Callable[..., None]]] = []
 
-    def hear(sender: Any, **kwargs: Any) -> None:
-        heard.append(sender.name)
+    def listen(signal: Signal, *names: str) -> list[Any]:
+        heard: list[Any] = []
 
-    rebuilt.connect(hear)
-    yield heard
-    rebuilt.disconnect(hear)
+        def receive(**told: Any) -> None:
+            heard.append(tuple(told[name] for name in names) if len(names) > 1 else told[names[0]])
+
+        signal.connect(receive)
+        listening.append((signal, receive))
+        return heard
+
+    yield listen
+    for signal, receive in listening:
+        signal.disconnect(receive)
+
+
+@pytest.fixture
+def rebuilds(hear: Callable[..., list[Any]]) -> list[RankIndex]:
+    """The indexes that are rebuilt from now on."""
+    return hear(rebuilt, "sender")
 
 
 @pytest.fixture

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any
 from unittest import mock
 
+import pytest
 from django.db import connection, connections
 
 from django_zrank.queries.request import Request
 from django_zrank.store import Store
 from django_zrank.sync import verify as verification
 
-__all__ = ["comparing", "count_steps", "interrupted", "somebody_waits"]
+__all__ = ["comparing", "count_steps", "interrupted", "just_after", "just_before", "somebody_waits"]
 
 
 @contextmanager
@@ -58,6 +60,27 @@ def comparing(act: Callable[[int], Any]) -> Iterator[None]:
 
     with mock.patch.object(verification, "_compare", interrupted_compare):
         yield
+
+
+def just_before(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], object], *, after: bool = False
+) -> None:
+    """Call ``act`` once: before the next call of a function of a class or module, or after it."""
+    function = getattr(owner, name)
+
+    def interrupted_call(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, function)
+        if after:
+            found = function(*args, **options)
+            act()
+            return found
+        act()
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, interrupted_call)
+
+
+just_after = partial(just_before, after=True)
 
 
 def count_steps(operation: Callable[[], Any], interrupt: Callable[..., Any] = interrupted) -> int:

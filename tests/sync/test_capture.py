@@ -16,13 +16,14 @@ from django_zrank import RankIndex
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
-from django_zrank.sync import triggers
+from django_zrank.sync import health, triggers
 from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
@@ -69,10 +70,10 @@ def command(*args: str, **options: Any) -> str:
 # Health
 
 
-def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired() -> None:
-    told: list[Any] = []
-    repaired.connect(listen := lambda sender, verdict, **kwargs: told.append((sender, verdict)))
-    gone = min(own())
+def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired(
+    hear: Callable[..., list[Any]],
+) -> None:
+    told, gone = hear(repaired, "sender", "verdict"), min(own())
     drop_by_hand(gone)
     Player.objects.update(level=7)
     assert triggers.examine_capture(INDEX).missing == [gone]
@@ -82,7 +83,6 @@ def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired() -> Non
     assert triggers.examine_capture(INDEX).missing == []
     assert believed()
     assert_mirrors(PlayerAscending)
-    del listen
 
 
 def test_repairing_needs_not_look() -> None:
@@ -191,15 +191,8 @@ def test_triggers_come_before_a_build_reads(
     release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = release(facets=("name",))
-    seen = []
-    build = rebuild
-    monkeypatch.setattr(
-        "django_zrank.sync.health.rebuild",
-        lambda *args, **options: (
-            seen.append(triggers.examine_capture(index).missing),
-            build(*args, **options),
-        )[1],
-    )
+    seen: list[Any] = []
+    just_before(monkeypatch, health, "rebuild", lambda: seen.append(triggers.examine_capture(index).missing))
     sync(index)
     assert seen == [[]]
 

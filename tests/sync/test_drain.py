@@ -26,6 +26,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import EmbeddedServer
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Player, Profile
 from tests.testapp.zrank import AccountRank, PlayerAscending
@@ -186,12 +187,7 @@ def test_marks_that_say_the_same_are_remembered_once(players: list[Player]) -> N
 def test_of_two_drains_of_the_same_marks_one_takes_them_away(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def push_while_another_drains(*args: Any) -> Any:
-        monkeypatch.undo()
-        drain(INDEX)
-        return push_module.write(*args)
-
-    monkeypatch.setattr(drain_module, "write", push_while_another_drains)
+    just_before(monkeypatch, drain_module, "write", lambda: drain(INDEX))
     drain(INDEX)
     assert Batch.objects.count() == 1
 
@@ -244,56 +240,6 @@ def test_a_truncated_table(players: list[Player]) -> None:
     assert drain(INDEX) == 1
     assert contents(PlayerAscending) == {}
     assert not waiting_marks(INDEX).exists()
-
-
-def test_a_change_between_the_reading_and_the_writing_leaves_its_own_mark(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows were read; then another one commits and marks; then what was read is written."""
-    read = push_module.read
-
-    def read_then_change(index: Any, pks: Any, store: Any) -> Any:
-        changes = list(read(index, pks, store))
-        if Player.objects.filter(pk=players[0].pk).exclude(level=77).update(level=77):
-            mark(players[0].pk)
-        return changes
-
-    monkeypatch.setattr(push_module, "read", read_then_change)
-    drain(INDEX)
-    drain(INDEX)
-    assert_mirrors(PlayerAscending)
-    assert contents(PlayerAscending)[str(players[0].pk)] == 77
-
-
-def test_a_mark_that_came_while_draining_is_not_worked_off_with_the_others(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply_changes = drain_module.write
-
-    def push_then_mark(*args: Any) -> Any:
-        result = apply_changes(*args)
-        if Mark.objects.count() == 20:
-            mark(players[0].pk)
-        return result
-
-    monkeypatch.setattr(drain_module, "write", push_then_mark)
-    assert drain(INDEX, limit=20) == 20
-    assert waiting_marks(INDEX).count() == 1
-
-
-def test_killed_before_unmarking_they_still_wait(
-    players: list[Player], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "write", killed)
-        with pytest.raises(KeyboardInterrupt):
-            drain(INDEX)
-    assert waiting_marks(INDEX).count() == 20
-    drain(INDEX)
-    assert_mirrors(PlayerAscending)
 
 
 def test_a_push_leaves_the_rebuild_of_a_truncated_table_to_others(players: list[Player], due: Any) -> None:
@@ -380,19 +326,11 @@ def test_old_marks_are_purged_and_it_is_noted(
     assert examine(INDEX) is Verdict.HEALTHY
 
 
-def test_says_what_it_did(players: list[Player]) -> None:
-    heard: list[tuple[str, int, int]] = []
-
-    def hear(sender: Any, marks: int, members: int, **kwargs: Any) -> None:
-        heard.append((sender.name, marks, members))
-
+def test_says_what_it_did(players: list[Player], hear: Callable[..., list[Any]]) -> None:
+    heard = hear(drained, "sender", "marks", "members")
     mark(players[0].pk)
-    drained.connect(hear)
-    try:
-        drain(INDEX)
-    finally:
-        drained.disconnect(hear)
-    assert heard == [("ascending", 21, 20)]
+    drain(INDEX)
+    assert heard == [(INDEX, 21, 20)]
 
 
 def test_whoever_pushes_drains_at_most_once_a_second(players: list[Player], due: list[float]) -> None:

@@ -23,7 +23,7 @@ from django_zrank.sync.rebuild import rebuild
 from tests.builds import load_rows
 from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import change_all, use_redis
-from tests.sync.interruptions import somebody_waits
+from tests.sync.interruptions import just_before, somebody_waits
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
@@ -77,7 +77,6 @@ class TestRebuilds:
         self, zrank: Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A failover in between: else two servers would take writes under one term."""
-        start_rebuild = Store.start_rebuild
         binary = zrank.info("server")["executable"]
         with RedisServer(binary) as a, RedisServer(binary) as b:
             use_redis(settings, a.url)
@@ -87,14 +86,12 @@ class TestRebuilds:
             assert examine(INDEX) is Verdict.HEALTHY
             term = noted(INDEX).term
 
-            def start_elsewhere(store: Store, building: str, **options: Any) -> bool:
-                monkeypatch.setattr(Store, "start_rebuild", start_rebuild)
+            def fail_over() -> None:
                 assert a.ask("WAIT", 1, 5000) == 1
                 b.promote()
                 use_redis(settings, b.url)
-                return start_rebuild(store, building, **options)
 
-            monkeypatch.setattr(Store, "start_rebuild", start_elsewhere)
+            just_before(monkeypatch, Store, "start_rebuild", fail_over)
             with pytest.raises(RebuildSuperseded):
                 rebuild(INDEX)
             health = Store(INDEX.name, INDEX.layout).check_health()
@@ -105,13 +102,9 @@ class TestRebuilds:
 
     def test_one_of_an_older_term_notes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another server was accepted since: its index is not to be taken for another build."""
-        before, start_rebuild = noted(INDEX), Store.start_rebuild
-
-        def start(store: Store, building: str, **options: Any) -> bool:
-            Generation.objects.filter(index=INDEX.name).update(term=before.term + 1, server="another")
-            return start_rebuild(store, building, **options)
-
-        monkeypatch.setattr(Store, "start_rebuild", start)
+        before, row = noted(INDEX), Generation.objects.filter(index=INDEX.name)
+        another = {"term": before.term + 1, "server": "another"}
+        just_before(monkeypatch, Store, "start_rebuild", lambda: row.update(**another))
         with pytest.raises(RebuildSuperseded):
             rebuild(INDEX)
         after = noted(INDEX)

@@ -38,6 +38,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.testapp.models import Competitor, Player, Tag, Video
 
+from .interruptions import just_before
 from .mirror import contents
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
@@ -259,22 +260,22 @@ def test_another_server_or_build_is_not_told_of_a_sweep_it_lacks(videos: type[Ra
     assert not store.note_swept(since, 6)
 
 
-def test_a_sweep_goes_on_from_what_its_server_was_told(videos: type[RankIndex]) -> None:
+def test_a_sweep_goes_on_from_what_its_server_was_told(
+    videos: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(20, 10)
     index, store = videos.instance(), store_of(videos)
     since = store.swept()
-    leave = idle_module.leave
 
-    def fail_over(*args: Any, **kwargs: Any) -> Any:
+    def fail_over() -> None:
         """Another server is accepted, that lacks the last note."""
         store.client.hincrby(store.keys.meta, "term", 1)
         Generation.objects.update(term=F("term") + 1)
         forget_build(index)
-        return leave(*args, **kwargs)
 
     with later(videos, 15 * DAY):
-        with mock.patch.object(idle_module, "leave", fail_over):
-            assert sweep(index) == 1
+        just_before(monkeypatch, idle_module, "leave", fail_over)
+        assert sweep(index) == 1
         assert store.swept().moment == since.moment
         assert sweep(index) == 1
 
@@ -491,27 +492,6 @@ def test_a_column_that_is_moved_back_and_forward(videos: type[RankIndex]) -> Non
     drain(index)
     assert ranked(videos) == {made[1].pk} == awake()
     assert clean(videos)
-
-
-def test_two_sweepers_at_once(videos: type[RankIndex]) -> None:
-    index = videos.instance()
-    made = make(*[20] * 8, 1)
-
-    find = idle_module._end_of_page
-
-    def first(*args: Any) -> Any:
-        with mock.patch.object(idle_module, "_end_of_page", find):
-            sweep(index)
-        return find(*args)
-
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 3):
-        with mock.patch.object(idle_module, "_end_of_page", first):
-            sweep(index)
-        sweep(index)
-        assert sweep(index) == 0
-        drain(index)
-        assert ranked(videos) == {made[-1].pk}
-        assert clean(videos)
 
 
 @pytest.mark.skipif(connection.vendor == "postgresql", reason="its columns hold times with their zones")

@@ -70,29 +70,6 @@ class TestSteadyWrites:
             call_command("sync_zrank", "ascending", stdout=StringIO())
         assert len(batches) < 5
 
-    def test_writers_that_never_rest(self) -> None:
-        """Other threads commit one mark after the other, faster than a drain looks for them."""
-        stop = threading.Event()
-
-        def write() -> None:
-            deadline = time.monotonic() + 60
-            level = 0
-            while not stop.is_set() and time.monotonic() < deadline:
-                level += 1
-                Player.objects.filter(pk__in=pks[level % 2 :: 2]).update(level=level)
-            connections.close_all()
-
-        pks = list(Player.objects.values_list("pk", flat=True))
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for _ in range(3):
-                drain(INDEX)
-            assert writer.is_alive()
-        finally:
-            stop.set()
-            writer.join()
-
     def test_a_replay_is_finished(self, settings: Any) -> None:
         """The index can be read again as soon as what was put back is done, whatever has come since."""
         binary = INDEX.ranking.store.client.info("server")["executable"]

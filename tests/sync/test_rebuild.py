@@ -22,15 +22,14 @@ from django_zrank.exceptions import NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync import rebuild as module
-from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.marks import waiting_marks
-from django_zrank.sync.push import read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.builds import load_rows, shadow, start
 from tests.servers import RedisServer
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
 from tests.sync.processes import manage
 from tests.testapp.models import Account, Club, Employee, Nickname, Player, Profile, Remote, Ticket, Video
@@ -48,7 +47,7 @@ from tests.testapp.zrank import (
     RemoteRank,
     VideoRank,
 )
-from tests.writes import apply_changes, begin_write
+from tests.writes import begin_write
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -180,13 +179,6 @@ def test_the_largest_batch(batches: list[list[Any]]) -> None:
     assert_mirrors(NicknameRank)
 
 
-@pytest.mark.parametrize("size", [0, -1, LOAD_LIMIT + 1])
-def test_a_batch_size_out_of_bounds(size: int, round_trips: list[str]) -> None:
-    with pytest.raises(ValueError, match="batch_size"):
-        rebuild(INDEX, batch_size=size)
-    assert round_trips == []
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Many times as many rows in the same memory: a few batches are what it holds."""
@@ -261,30 +253,6 @@ def test_members_saved_and_deleted_meanwhile_are_not_lost(after: int, elsewhere:
             Nickname.objects.create(nick=f"new{score}", score=score)
 
     rebuild(INDEX, batch_size=10, progress=Once(lambda: elsewhere(change), after=after))
-    assert_mirrors(NicknameRank)
-
-
-@pytest.mark.parametrize("when", ["before the start", "between the start and the query"])
-def test_a_commit_at_the_beginning_is_not_lost(
-    when: str, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
-) -> None:
-    populate(10)
-    start_rebuild = Store.start_rebuild
-
-    def change() -> None:
-        Nickname(nick="n1", score=99).save()
-        Nickname(nick="n2").delete()
-
-    def start(*args: Any, **options: Any) -> bool:
-        if when == "before the start":
-            elsewhere(change)
-        started = start_rebuild(*args, **options)
-        if when == "between the start and the query":
-            elsewhere(change)
-        return started
-
-    monkeypatch.setattr(Store, "start_rebuild", start)
-    rebuild(INDEX)
     assert_mirrors(NicknameRank)
 
 
@@ -540,29 +508,6 @@ def test_a_mark_that_came_meanwhile_waits_on(unmarked: None, elsewhere: Callable
     assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n2"]
 
 
-def test_a_mark_that_came_between_a_push_that_has_read_and_the_query_waits_on(
-    unmarked: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The push has begun after the rebuild, and has an old row; and what it writes, the query must not undo."""
-    start_rebuild = Store.start_rebuild
-
-    def start_then_read_then_change(store: Store, building: str, **options: Any) -> bool:
-        started = start_rebuild(store, building, **options)
-        epoch, rows = begin_write(STORE), list(read(INDEX, ["n1"]))
-        with disable_sync():
-            Nickname.objects.filter(nick="n1").update(score=777)
-        assert apply_changes(STORE, epoch, rows)
-        return started
-
-    mark("n0")
-    monkeypatch.setattr(Store, "start_rebuild", start_then_read_then_change)
-    rebuild(INDEX)
-    assert list(waiting_marks(INDEX).values_list("member", flat=True)) == ["n1"]
-    assert contents(NicknameRank)["n1"] != 777
-    drain(INDEX)
-    assert_mirrors(NicknameRank)
-
-
 def test_one_that_is_superseded_takes_no_mark_away(unmarked: None) -> None:
     mark("n1")
     with pytest.raises(RebuildSuperseded):
@@ -575,17 +520,10 @@ def test_one_whose_server_was_replaced_takes_no_mark_away(
 ) -> None:
     """It was put in place; then another server took over; then the database notes it."""
     mark("n1")
-    monkeypatch.setattr(module, "retire", replaced_before(module.retire))
+    row = Generation.objects.filter(index="nickname")
+    just_before(monkeypatch, module, "retire", lambda: row.update(term=F("term") + 1))
     rebuild(INDEX)
     assert waiting_marks(INDEX).count() == 1
-
-
-def replaced_before(retire: Callable[..., None]) -> Callable[..., None]:
-    def replaced(*args: Any, **kwargs: Any) -> None:
-        Generation.objects.filter(index="nickname").update(term=F("term") + 1)
-        retire(*args, **kwargs)
-
-    return replaced
 
 
 def test_marks_beyond_so_many_are_left_to_the_drain(unmarked: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,12 +167,6 @@ def test_a_queryset_that_asks_for_a_tag_hides_no_other() -> None:
     )
 
 
-def test_a_push_reads_members_that_are_not_ranked_as_such() -> None:
-    ranked, unranked = Competitor.objects.create(points=1), Competitor.objects.create()
-    found = {text: score for text, score, _ in read(INDEX, [ranked.pk, unranked.pk, 10**6])}
-    assert found == {str(ranked.pk): 1, str(unranked.pk): None, str(10**6): None}
-
-
 def test_a_push_and_a_rebuild_make_the_same(django_assert_num_queries: Any) -> None:
     """A rebuild reads all by one query, and keeps the rows of a member together."""
     competitors = populate(25)

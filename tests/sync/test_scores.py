@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import RankIndex, sql
-from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Generation
 from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.recent import Recent
@@ -29,12 +28,11 @@ from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
-from tests.keyspace import everything, expected
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 from tests.writes import apply_changes, begin_write
 
-from .mirror import contents, standing
+from .mirror import contents
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -90,31 +88,6 @@ def test_an_increment_is_one_round_trip_and_no_query(
     assert (round_trips, len(queries)) == ([], 0)  # sent once, by a way of its own
 
 
-@pytest.mark.parametrize(
-    ("order", "submitted", "live", "flushed"),
-    [("-views", [25, 18], 25, 25), ("views", [25, 18], 18, 18), ("-views", [5], 20, 20)],
-)
-def test_the_best_is_kept(
-    declare: Declare, order: str, submitted: list[int], live: int, flushed: int
-) -> None:
-    index = declare(Video, order, write_behind="best")
-    video = Video.objects.create(views=20)
-    assert [index.scores.submit(video, value) for value in submitted][-1] == live
-    flush(index.instance())
-    assert column(index) == {str(video.pk): flushed} == contents(index)
-
-
-def test_the_latest_replaces(declare: Declare) -> None:
-    index = declare(Video, "-views", write_behind="latest")
-    video = Video.objects.create(views=20)
-    assert [index.scores.submit(video, value) for value in (25, 7)] == [25, 7]
-    Video.objects.update(views=99)
-    drain(index.instance())
-    assert contents(index) == {str(video.pk): 7}
-    flush(index.instance())
-    assert column(index) == {str(video.pk): 7} == contents(index)
-
-
 def test_decimals_are_exact(declare: Declare) -> None:
     index = declare(Video, "-price", write_behind="increment")
     video = Video.objects.create(price=Decimal("0.10"))
@@ -125,20 +98,6 @@ def test_decimals_are_exact(declare: Declare) -> None:
         index.scores.increment(video, Decimal("0.001"))
     flush(index.instance())
     assert column(index) == {str(video.pk): Decimal("0.30")}
-
-
-def test_every_ranking_of_a_member_moves(declare: Declare) -> None:
-    index = declare(
-        Video, "-total", write_behind="increment", facets=("region", "is_public"), ranking_method="dense"
-    )
-    videos = [Video.objects.create(total=n % 2, region="ab"[n % 2]) for n in range(4)]
-    index.scores.increment({videos[0]: 1, videos[1]: 5})
-    assert index.ranking.filter(region="a").rank(videos[0]) == 1
-    flush(index.instance())
-    instance = index.instance()
-    store = Store(instance.name, instance.layout)
-    must = expected(store.live.root, standing(instance), instance.layout)
-    assert everything(store.client, store.live.root) == must
 
 
 @pytest.mark.parametrize("facets", [(), ("region",)])
@@ -159,24 +118,7 @@ def test_what_is_pending_is_added_unless_tie_bytes_make_the_score_exact(
     assert not verify(index.instance()).drift
 
 
-def test_a_score_stays_within_its_column(videos: list[Video]) -> None:
-    with pytest.raises(ValueError, match="would leave the column's range"):
-        VideoRank.scores.increment({videos[0]: 5, videos[1]: 2**53 - 1})
-    assert pending() == {}
-
-
 # Together with rows
-
-
-def test_a_push_adds_what_is_pending(videos: list[Video]) -> None:
-    first = videos[0]
-    VideoRank.scores.increment(first, 5)
-    Video.objects.filter(pk=first.pk).update(views=100)
-    drain(INDEX)
-    assert VideoRank.ranking.score(first) == 105
-    flush(INDEX)
-    drain(INDEX)
-    assert VideoRank.ranking.score(first) == 105 == column()[str(first.pk)]
 
 
 @pytest.fixture
@@ -198,38 +140,6 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return begin
 
 
-@pytest.mark.parametrize(
-    ("where", "step"), [(flush_module, "_carry"), (Store, "settle_flush")], ids=["before", "after"]
-)
-def test_a_flush_that_was_killed_is_finished(
-    videos: list[Video], interrupted: Callable[..., None], where: Any, step: str
-) -> None:
-    first, key = videos[0], str(videos[0].pk)
-    VideoRank.scores.increment(first, 5)
-    interrupted(where, step)
-    assert column()[key] == (15 if where is Store else 10)
-    # Whoever reads the row knows if it has what is in flight.
-    push(INDEX, [first.pk])
-    assert contents(VideoRank)[key] == 15
-    VideoRank.scores.increment(first, 2)
-    rebuild(INDEX)
-    assert contents(VideoRank)[key] == 17
-    flush(INDEX)
-    assert column()[key] == 17 == contents(VideoRank)[key]
-
-
-def test_rows_read_before_a_flush_and_written_after_it_are_not_taken_for_newer(videos: list[Video]) -> None:
-    """A push that read the column before, and has it written after the flush is settled."""
-    first, key = videos[0], str(videos[0].pk)
-    VideoRank.scores.increment(first, 5)
-    epoch = begin_write(STORE)
-    changes = read(INDEX, [first.pk], STORE)
-    flush(INDEX)
-    VideoRank.scores.increment(first, 2)
-    assert apply_changes(STORE, epoch, changes)
-    assert contents(VideoRank)[key] == 17
-
-
 def test_rows_older_than_the_flushes_that_are_kept_are_read_again(videos: list[Video]) -> None:
     first = videos[0]
     VideoRank.scores.increment(first)
@@ -241,31 +151,6 @@ def test_rows_older_than_the_flushes_that_are_kept_are_read_again(videos: list[V
         flush(INDEX)
     assert apply_changes(STORE, epoch, changes) is None
     assert contents(VideoRank)[str(first.pk)] == 21
-
-
-def test_a_rebuild_takes_what_is_pending_and_what_comes_meanwhile(
-    videos: list[Video], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, third = videos
-    VideoRank.scores.increment(first, 5)
-    loaded = STORE.load_rows.__func__  # type: ignore[attr-defined]
-
-    def load(store: Store, building: str, piece: Any) -> bool:
-        # Before it is loaded, after its row was read: in the column by now, and flushed again.
-        VideoRank.scores.increment({first: 1, second: 1})
-        flush(INDEX)
-        done: bool = loaded(store, building, piece)
-        VideoRank.scores.increment({first: 1, third: 1})
-        flush(INDEX)
-        if current_thread() is not main_thread():
-            connections.close_all()
-        return done
-
-    monkeypatch.setattr(Store, "load_rows", load)
-    rebuild(INDEX)
-    assert sorted(contents(VideoRank).values()) == [17, 21, 31]
-    drain(INDEX)
-    assert contents(VideoRank) == column()
 
 
 def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -> None:
@@ -294,20 +179,6 @@ def test_a_save_of_an_older_instance_leaves_a_deferred_column_alone(videos: list
     older.region = "x"
     older.save()
     assert column()[str(older.pk)] == 15 == VideoRank.ranking.score(older)
-
-
-def test_two_flushes_at_once_are_one(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
-    VideoRank.scores.increment(videos[0], 5)
-    carry = flush_module._carry
-
-    def carried_by_another(*args: Any) -> Any:
-        monkeypatch.setattr(flush_module, "_carry", carry)
-        flush(INDEX)
-        return carry(*args)
-
-    monkeypatch.setattr(flush_module, "_carry", carried_by_another)
-    assert flush(INDEX) == 1
-    assert column()[str(videos[0].pk)] == 15
 
 
 def test_many_members_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,21 +287,6 @@ def test_the_rule_is_noted_though_the_server_was_identified_for_a_touch(videos: 
     assert STORE.client.hget(keys.meta, "rule") == b"sum"
 
 
-def test_a_flush_of_another_term_writes_nothing(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
-    VideoRank.scores.increment(videos[0], 5)
-    take = Store.take_pending
-
-    def take_then_fail_over(*args: Any) -> Any:
-        flight = take(*args)
-        Generation.objects.filter(index=INDEX.name).update(term=99)
-        return flight
-
-    monkeypatch.setattr(Store, "take_pending", take_then_fail_over)
-    with pytest.raises(IndexUnhealthy):
-        flush(INDEX)
-    assert column()[str(videos[0].pk)] == 10
-
-
 def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush_module, "_flushed", Recent())
     VideoRank.scores.increment(videos[0], 5)
@@ -535,21 +391,6 @@ def test_a_server_that_comes_back_older_does_not_count_again(
     sync(INDEX)
     assert column() == before == contents(VideoRank)
     assert pending() == {}
-
-
-def test_a_server_that_lost_nothing_keeps_what_is_in_flight(
-    videos: list[Video], zrank: Redis, interrupted: Callable[..., None]
-) -> None:
-    rebuild(INDEX)
-    first, second, _ = videos
-    VideoRank.scores.increment({first: 5, second: 5})
-    interrupted(flush_module, "_carry")
-    VideoRank.scores.increment({first: 2})
-    restart(zrank)
-    sync(INDEX)
-    assert column()[str(first.pk)] == 17
-    assert column()[str(second.pk)] == 25
-    assert contents(VideoRank) == column()
 
 
 def test_a_server_that_lost_all_counts_nothing_again(videos: list[Video], zrank: Redis) -> None:

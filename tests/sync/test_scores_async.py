@@ -57,11 +57,18 @@ def test_increments(way: Way, video: Video) -> None:
 
 
 @both_ways
-@pytest.mark.parametrize(("write_behind", "found"), [("best", [20, 25, 25]), ("latest", [5, 25, 7])])
+@pytest.mark.parametrize(
+    ("order", "write_behind", "found"),
+    [
+        ("-views", "best", [20, 25, 25]),
+        ("views", "best", [5, 5, 5]),
+        ("-views", "latest", [5, 25, 7]),
+    ],
+)
 def test_submissions(
-    way: Way, write_behind: str, found: list[int], declare: Callable[..., type[RankIndex]]
+    way: Way, order: str, write_behind: str, found: list[int], declare: Callable[..., type[RankIndex]]
 ) -> None:
-    index = declare(Video, "-views", write_behind=write_behind)
+    index = declare(Video, order, write_behind=write_behind)
     video = Video.objects.create(views=20)
     assert [way(index.scores).submit(video, value) for value in (5, 25, 7)] == found
     flush(index.instance())

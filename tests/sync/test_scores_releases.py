@@ -19,6 +19,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.testapp.models import Video
 
+from .interruptions import just_before
 from .mirror import assert_mirrors, contents
 from .test_scores import Declare, column, dump, restore
 from .test_shards import split
@@ -109,17 +110,14 @@ def test_changes_by_the_release_before_while_another_declaration_is_built(
     Video.objects.bulk_create(Video(total=n // 2, region="ab"[n % 2]) for n in range(6))
     sync(old)
     new = released(old, write_behind="increment", **{"facets": (), **after})
-    swap = Store.swap_rebuilt
     members = pks()
 
-    def change_first(store: Store, *args: Any) -> Any:
+    def change() -> None:
         for key in ("", "a"):
             old.scores.increment({members[0]: 1, members[3]: 2}, key=key)
-        return swap(store, *args)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "swap_rebuilt", change_first)
-        rebuild(new.instance())
+    just_before(monkeypatch, Store, "swap_rebuilt", change)
+    rebuild(new.instance())
     flush(new.instance())
     drain(new.instance())
     assert Video.objects.get(pk=members[3]).total == 5

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -32,7 +31,6 @@ from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
-from django_zrank.sync import verify as verification
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
@@ -47,6 +45,8 @@ from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
 from tests.clusters import Cluster
 from tests.servers import wait_for
+from tests.sync.capturing import table
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
 from tests.sync.test_idle import later
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
@@ -128,19 +128,6 @@ def test_shards_on_one_server_share_the_round_trips_of_a_push(
     assert_mirrors(PlayerAscending)
 
 
-def test_a_batch_of_a_build_has_more_rows_the_more_shards_there_are(
-    players: RankIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each shard takes a call of its own."""
-    batches: list[int] = []
-    rebuild(players, batch_size=5, progress=batches.append)
-    assert (batches[0], sum(batches)) == (5 * len(players.parts), 40)
-    monkeypatch.setattr("django_zrank.sync.rebuild._MOST", 8)
-    batches.clear()
-    rebuild(players, batch_size=5, progress=batches.append)
-    assert batches == [8] * 5
-
-
 def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
     with_push = Player.objects.create(pk=41, level=7)
     assert contents(players.part_of("41"))["41"] == 7
@@ -185,10 +172,10 @@ def test_refused_members_of_all_shards_are_read_again_together(
     } == {90}
 
 
-def test_marks_are_worked_off_with_a_batch_for_each_shard(players: RankIndex) -> None:
-    heard: list[Any] = []
-    listen = partial(lambda heard, sender, marks, **kwargs: heard.append((sender, marks)), heard)
-    drained.connect(listen)
+def test_marks_are_worked_off_with_a_batch_for_each_shard(
+    players: RankIndex, hear: Callable[..., list[Any]]
+) -> None:
+    heard = hear(drained, "sender", "marks")
     with disable_sync():
         Player.objects.update(level=50)
     assert drain(players) == 40
@@ -247,10 +234,10 @@ class TestOneShardIsAway:
         assert drain(players) == own
         assert_mirrors(PlayerAscending)
 
-    def test_a_push_reaches_the_others(self, players: RankIndex, lost: RankIndex) -> None:
-        failed: list[Any] = []
-        listen = partial(lambda failed, members, **kwargs: failed.append(members), failed)
-        push_failed.connect(listen)
+    def test_a_push_reaches_the_others(
+        self, players: RankIndex, lost: RankIndex, hear: Callable[..., list[Any]]
+    ) -> None:
+        failed = hear(push_failed, "members")
         with disable_sync():
             Player.objects.update(level=50)
         assert try_push({players: set(range(1, 41))})
@@ -269,7 +256,7 @@ class TestOneShardIsAway:
         assert {name for name, _ in pushes} == {players.parts[0].name}
 
     def test_a_mark_of_all_members_rebuilds_it_when_it_returns(
-        self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
+        self, players: RankIndex, lost: RankIndex, rebuilds: list[RankIndex]
     ) -> None:
         Player.objects.filter(pk__gt=20)._raw_delete("default")
         Mark.objects.all().delete()
@@ -292,10 +279,8 @@ class TestOneShardIsAway:
         self, players: RankIndex, lost: RankIndex, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By a process that can still reach it, and whose query is older."""
-        swap = Store.swap_rebuilt
 
-        def swap_late(store: Store, *args: Any) -> Any:
-            monkeypatch.setattr(Store, "swap_rebuilt", swap)
+        def mark_all() -> None:
             with disable_sync():
                 Player.objects.update(level=50)
             Mark.objects.all().delete()
@@ -304,10 +289,9 @@ class TestOneShardIsAway:
             assert drain(players) == 1
             self.is_away = False
             breaker.forget()
-            return swap(store, *args)
 
         self.is_away = False
-        monkeypatch.setattr(Store, "swap_rebuilt", swap_late)
+        just_before(monkeypatch, Store, "swap_rebuilt", mark_all)
         rebuild(players, parts=[lost])
         assert set(contents(lost).values()) != {50}
         assert examine_part(lost) is Verdict.FOREIGN
@@ -373,7 +357,7 @@ class TestOneShardIsAway:
         assert waiting_marks(players).count() == len(members_of(lost))
 
     def test_it_is_repaired_when_it_returns(
-        self, players: RankIndex, lost: RankIndex, rebuilds: list[str]
+        self, players: RankIndex, lost: RankIndex, rebuilds: list[RankIndex]
     ) -> None:
         with disable_sync():
             Player.objects.update(level=50)
@@ -414,9 +398,7 @@ class TestSpelledOtherwise:
             class Meta:
                 app_label = "testapp"
 
-        with connection.schema_editor() as editor:
-            editor.create_model(Loose)
-        try:
+        with table(Loose):
             index = declare(Loose, "-score", shards=7).instance()
             Loose.objects.bulk_create(Loose(key=key, score=1) for key in ("bob", "eve"))
             rebuild(index)
@@ -425,10 +407,6 @@ class TestSpelledOtherwise:
             Mark.objects.all().delete()
             Mark.objects.create(index=index.name, member="BOB")
             yield index
-        finally:
-            with connection.schema_editor() as editor:
-                editor.delete_model(Loose)
-            del Loose._meta.apps.all_models["testapp"]["loose"]
 
     def test_both_shards_are_written_and_have_a_batch(self, index: RankIndex) -> None:
         parts = {index.part_of("bob"), index.part_of("BOB")}
@@ -490,7 +468,7 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
         breaker.forget()
 
 
-def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) -> None:
+def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[RankIndex]) -> None:
     before = {part: noted(part).generation for part in players.parts}
     lost = players.parts[-1]
     lose(lost)
@@ -498,7 +476,7 @@ def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[str]) ->
         Player.objects.update(level=50)
     assert examine(players) is Verdict.EMPTY
     assert repair(players) is Verdict.EMPTY
-    assert rebuilds == [players.name]
+    assert rebuilds == [players]
     assert {part for part in players.parts if noted(part).generation != before[part]} == {lost}
     assert waiting_marks(players).count() == 40  # those of the others are still due
     drain(players)
@@ -570,14 +548,6 @@ def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatc
     assert_mirrors(PlayerAscending)
 
 
-def test_killed_before_a_swap_is_noted(players: RankIndex) -> None:
-    part = players.parts[1]
-    Generation.objects.filter(index=part.name).update(generation="another", building=noted(part).generation)
-    assert examine(players) is Verdict.UNNOTED
-    assert repair(players) is Verdict.UNNOTED
-    assert examine(players) is Verdict.HEALTHY
-
-
 def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
     before = [part.name for part in players.parts]
     for shards in (2, 1, 4):
@@ -607,20 +577,16 @@ def test_a_release_with_another_number_works_off_no_mark(
     older = PlayerAscending()
     assert len(older.parts) == before
     split(PlayerAscending, after)
-    swap, drains = Store.swap_rebuilt, []
 
-    def drained_first(store: Store, *args: Any) -> Any:
-        if not drains:
-            with disable_sync():
-                Player.objects.update(level=50)
-            drains.append(drain(older))
-            assert set(contents(older.parts[0]).values()) == {50}  # what it reads stays fresh
-            assert examine(older) is Verdict.CHANGED
-        return swap(store, *args)
+    def drain_older() -> None:
+        with disable_sync():
+            Player.objects.update(level=50)
+        assert drain(older) == 0
+        assert set(contents(older.parts[0]).values()) == {50}  # what it reads stays fresh
+        assert examine(older) is Verdict.CHANGED
 
-    monkeypatch.setattr(Store, "swap_rebuilt", drained_first)
+    just_before(monkeypatch, Store, "swap_rebuilt", drain_older)
     rebuild(index)
-    assert drains == [0]
     drain(index)
     assert_mirrors(PlayerAscending)
 
@@ -687,14 +653,8 @@ class TestLinks:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
         overtaken = Generation.objects.filter(index=accounts.parts[1].name)
-
-        def unmark(*args: Any, **kwargs: Any) -> Any:
-            overtaken.update(term=models.F("term") + 1)
-            return marks.unmark(*args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            patch.setattr("django_zrank.sync.drain.unmark", unmark)
-            drain(accounts)
+        just_before(monkeypatch, drain_module, "unmark", lambda: overtaken.update(term=models.F("term") + 1))
+        drain(accounts)
         waiting = set(waiting_marks(accounts).values_list("member", flat=True))
         assert waiting == {
             str(pk) for pk in range(2, 31, 2) if accounts.part_of(str(pk)) is accounts.parts[1]
@@ -771,30 +731,11 @@ class TestVerification:
         assert verify(index, repair=True).ok
         assert_mirrors(CompetitorRank)
 
-    def test_the_more_shards_the_fewer_members_each_remembers(
-        self, index: RankIndex, zrank: Redis, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(verification, "_REMEMBERED", 14)
-        suspect, remembered, most = verification._Part.suspect, dict[Any, int](), 0
 
-        def count(part: Any, *args: Any) -> None:
-            nonlocal most
-            suspect(part, *args)
-            remembered[part] = len(part.suspects)
-            most = max(most, sum(remembered.values()))
-
-        monkeypatch.setattr(verification._Part, "suspect", count)
-        for store in map(Store.of, index.parts):
-            root = store.learn().root
-            zrank.zunionstore(root, {root: 3})
-        assert verify(index).different.count == 48  # those without points stay
-        assert most <= 14
-
-
-def test_commands(players: RankIndex, capsys: pytest.CaptureFixture[str]) -> None:
-    heard: list[Any] = []
-    listen = partial(lambda heard, sender, members, **kwargs: heard.append((sender, members)), heard)
-    rebuilt.connect(listen)
+def test_commands(
+    players: RankIndex, capsys: pytest.CaptureFixture[str], hear: Callable[..., list[Any]]
+) -> None:
+    heard = hear(rebuilt, "sender", "members")
     call_command("rebuild_zrank", players.name)
     assert heard == [(players, 40)]
     lose(players.parts[2])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ from hypothesis import strategies as st
 
 from django_zrank import RankIndex
 from django_zrank.redis import isolation
-from django_zrank.registry import registry
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.watched_tables import WatchedTable
@@ -164,19 +162,6 @@ def test_a_transaction_is_pushed_once(round_trips: list[str], pushes: list[tuple
     assert round_trips == WRITE
     assert len(pushes) == 1
     assert_mirrors(NicknameRank)
-
-
-def test_what_is_rolled_back_pushes_nothing(round_trips: list[str]) -> None:
-    with rolled_back():
-        Nickname.objects.create(nick="a", score=1)
-    with transaction.atomic():
-        Nickname.objects.create(nick="a", score=1)
-        transaction.set_rollback(True)
-    with transaction.atomic(), rolled_back():
-        Nickname.objects.create(nick="a", score=1)
-    assert round_trips == []
-    Nickname.objects.create(nick="b", score=1)
-    assert contents(NicknameRank) == {"b": 1}
 
 
 def test_savepoints_made_by_hand() -> None:
@@ -617,34 +602,6 @@ def test_auto_sync_off_pushes_nothing(
 
 
 # Connecting
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"model": None},
-        {"order": ("-lvl",)},
-        {"order": ("-name",)},
-        {"order": ()},
-        {"get_queryset": lambda self: Player.objects.filter(lvl=1)},
-        {"get_queryset": lambda self: Player.objects.all()[:9]},
-        {"get_queryset": lambda self: []},
-    ],
-)
-def test_a_wrong_declaration_does_not_keep_the_others_from_connecting(
-    attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is left to ``manage.py check``, which can't speak when the start fails."""
-    monkeypatch.setattr(signal_handlers, "_routes", defaultdict(list))
-    monkeypatch.setattr(registry, "_classes", {})
-    attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
-    if attributes["model"] is None:
-        del attributes["model"]
-    registry.register(type("Wrong", (RankIndex,), attributes))
-    registry.register(NicknameRank)
-    signal_handlers.connect_all()
-    Nickname.objects.create(nick="a", score=1)
-    assert contents(NicknameRank) == {"a": 1}
 
 
 def test_models_that_no_index_reads_keep_their_fast_deletes() -> None:

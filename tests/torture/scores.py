@@ -231,7 +231,6 @@ def add_or_submit(members: list[int], chance: random.Random) -> list[str]:
 
 
 def make(key: str, words: list[str]) -> None:
-    """Make a change."""
     from tests.testapp.zrank import VideoPrice, VideoRank
 
     if words[0] == "best":

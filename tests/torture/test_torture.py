@@ -40,8 +40,8 @@ _RUNS: Final = {
 """Options that show each break soon; for the others: writers overtake each other, and are seldom killed."""
 
 _BY_LUCK: Final = {"no_term", "one_refusal"}
-"""Breaks that most rounds don't show. They fail in sync/test_failovers.py and sync/test_health.py, and in
-sync/test_push.py and sync/test_pushes_at_once.py, whatever the seed."""
+"""Breaks that most rounds don't show. They fail in sync/test_failovers.py, and in sync/test_push.py and
+model/test_code.py, whatever the seed."""
 
 
 def torture(
