@@ -17,7 +17,7 @@ from .queries.query import Query, one
 from .queries.request import Call
 from .redis import reader_of, scripts
 from .redis.keys import Keys
-from .verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
+from .redis.verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
 
 __all__ = ["Group"]
 

@@ -31,8 +31,8 @@ from .queries.request import Blocking
 from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
+from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
 from .sql import answer_by_sql
-from .verbs import Batches, async_iterator, async_version, in_batches, listed, verb
 
 if TYPE_CHECKING:
     from .redis.reader import Reader

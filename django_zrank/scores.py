@@ -20,8 +20,8 @@ from .queries.query import Query
 from .queries.request import Blocking
 from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
+from .redis.verbs import async_version, named_members, verb
 from .signals import unranked
-from .verbs import async_version, named_members, verb
 
 __all__ = ["Scores"]
 

@@ -239,7 +239,7 @@ class Store(Executor):
         """Return the reply to one call."""
         return self.send(Request((Call(command, keys, arguments),)))[0]
 
-    def noted(self, *fields: str) -> list[str]:
+    def read_meta(self, *fields: str) -> list[str]:
         """Return fields of the index's ``meta``, '' for those that are missing."""
         return [(value or b"").decode() for value in self.call("HMGET", (self.keys.meta,), fields)]
 
@@ -529,7 +529,7 @@ class Store(Executor):
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        generation, term, moment = self.noted("generation", "term", "swept")
+        generation, term, moment = self.read_meta("generation", "term", "swept")
         return Swept(generation, term, int(moment) if moment else None)
 
     def note_swept(self, since: Swept, moment: int) -> bool:

@@ -29,12 +29,12 @@ from .embedded import EmbeddedServer
 from .exceptions import NotIsolated
 from .index import RankIndex
 from .models import Generation
-from .notes import TESTS
 from .redis import isolation
+from .redis.trust import TESTS
 from .registry import registry
 from .store import Store
+from .sync.each_shard import breaker
 from .sync.push import forget
-from .sync.reach import breaker
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
 

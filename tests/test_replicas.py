@@ -21,7 +21,7 @@ from django_zrank.redis.keys import Keys
 from django_zrank.redis.replicas import NoFreshReplica, Replicas
 from django_zrank.registry import registry
 from django_zrank.store import Change, Store
-from django_zrank.sync.reach import breaker
+from django_zrank.sync.each_shard import breaker
 from django_zrank.testing import reset
 from tests.clusters import Cluster
 from tests.links import Link

@@ -23,7 +23,7 @@ from django_zrank.rest_framework import RecommendationViewSet
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.reach import breaker
+from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.test_metrics import scrape

@@ -121,16 +121,16 @@ LAYERS = [
     "queries",
     "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
     "store",
-    "notes",
+    "redis.trust",
     "redis sql",
-    "verbs entries recommendations",
+    "redis.verbs entries recommendations",
     "ranking groups scores index",
     "registry",
     "sync",
     "checks",
     "rest_framework testing management health metrics admin apps pytest_plugin",
 ]
-"""The rooms, from the bottom: each imports nothing of the package, not even types, but what is before or beside it."""
+"""The layers, from the bottom: each imports nothing of the package, not even types, but what is before or beside it."""
 
 
 def test_rooms_import_one_way() -> None:
@@ -174,5 +174,5 @@ def test_a_class_has_a_name_of_its_own() -> None:
 def test_every_room_is_on_the_map() -> None:
     """docs/design.md names every module and every folder of Python at the top of the package."""
     chart = (Path(__file__).parents[1] / "docs/design.md").read_text()
-    rooms = {name.removeprefix("django_zrank.").partition(".")[0] for name in MODULES if "." in name}
-    assert {room for room in rooms if f"`{room}.py`" not in chart and f"`{room}/`" not in chart} == set()
+    packages = {name.removeprefix("django_zrank.").partition(".")[0] for name in MODULES if "." in name}
+    assert {one for one in packages if f"`{one}.py`" not in chart and f"`{one}/`" not in chart} == set()

@@ -179,25 +179,25 @@ def test_reset_empties_every_index(zrank: Any) -> None:
     assert not zrank.hexists(Store("nickname").keys.meta, "building")
 
 
-def is_noted(index: type[RankIndex]) -> bool:
+def is_recorded(index: type[RankIndex]) -> bool:
     return examine(index.instance()) is Verdict.HEALTHY
 
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_reset_tells_each_database(zrank: Any) -> None:
-    assert is_noted(PlayerRank)
-    assert is_noted(RemoteRank)
+    assert is_recorded(PlayerRank)
+    assert is_recorded(RemoteRank)
     reset()
-    assert is_noted(PlayerRank)
+    assert is_recorded(PlayerRank)
 
 
 @pytest.mark.django_db(databases=["default"])
 def test_reset_leaves_a_database_alone_that_the_test_may_not_use(zrank: Any) -> None:
-    assert is_noted(PlayerRank)
+    assert is_recorded(PlayerRank)
 
 
 def test_a_fixture_that_comes_first_waits_for_the_database(zrank: Any, transactional_db: None) -> None:
-    assert is_noted(PlayerRank)
+    assert is_recorded(PlayerRank)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..notes import may_be_believed, may_be_written
 from ..queries.positions import BareScore
 from ..queries.query import Once, Query, Question, Shards, together
 from ..queries.request import Blocking, Swapped
@@ -25,6 +24,7 @@ from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
 from .replicas import NoFreshReplica, Replicas
+from .trust import may_be_believed, may_be_written
 
 if TYPE_CHECKING:
     from .loops import Loop

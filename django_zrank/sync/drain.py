@@ -18,6 +18,7 @@ from ..models import Mark
 from ..recent import Recent
 from ..signals import drained
 from ..store import Store
+from .each_shard import EachShard
 from .marks import (
     Processed,
     Seen,
@@ -32,7 +33,6 @@ from .marks import (
     unmark,
 )
 from .push import write
-from .reach import Reach
 from .rebuild import rebuild
 from .rows import key_parser
 from .transactions import PATIENCE, refuse_transaction, without_waiting
@@ -74,7 +74,7 @@ class _Drain:
 
     def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
-        self.reach = Reach(index)
+        self.shards = EachShard(index)
 
         self.left: dict[int, Collection[RankIndex]] = {}
         """Marks that wait on, with the parts that they wait for; none if they can't be processed."""
@@ -87,8 +87,8 @@ class _Drain:
 
     def run(self, limit: int | None, last: int = 0) -> int:
         """Process the marks beyond the id ``last``, at most ``limit``. Return their number."""
-        healths = self.reach.each(self.index.parts, lambda part: Store.of(part).check_health())
-        self.reach.require()
+        healths = self.shards.each(self.index.parts, lambda part: Store.of(part).check_health())
+        self.shards.require()
         self.last, done = last, 0
         for _ in range(2):  # the second time for the members that marks of related rows lead to
             until = newest_mark(self.index)
@@ -106,8 +106,8 @@ class _Drain:
                     break
             if not self.has_expanded:
                 break
-        self.reach.each(healths, lambda part: self.finish(part, healths[part].behind))
-        self.reach.require()
+        self.shards.each(healths, lambda part: self.finish(part, healths[part].behind))
+        self.shards.require()
         return done
 
     def finish(self, part: RankIndex, behind: str) -> None:
@@ -146,7 +146,7 @@ class _Drain:
     def apply(self, marks: list[Seen]) -> int:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on whose part can't be
         reached, or that fail the fence (see ``unmark()``)."""
-        index, away = self.index, self.reach.failed
+        index, away = self.index, self.shards.failed
         if marks[0][1] is not None:
             return self.expand(marks)
         if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
@@ -157,8 +157,8 @@ class _Drain:
         done = discard(index, nobody, patience=self.patience) if nobody else 0
         parts = index.split(named, lambda pair: index.to_text(pair[1]))
         pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
-        pushed = write(self.reach, pks)
-        self.reach.require()
+        pushed = write(self.shards, pks)
+        self.shards.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
             return done + self.process_halves([mark for mark, _ in named])
         processed: list[Processed] = []
@@ -201,7 +201,7 @@ class _Drain:
 
     def rebuild(self, marks: list[Seen]) -> int:
         """Rebuild the index for marks for all members. A part that can't be reached is rebuilt when it returns."""
-        index, away = self.index, tuple(self.reach.failed)
+        index, away = self.index, tuple(self.shards.failed)
         parts = [part for part in index.parts if part not in away]
         # A rebuild that is already running may have read its rows before these marks.
         members = rebuild(index, parts=parts, polite=True)
@@ -248,7 +248,7 @@ def drain_soon(index: RankIndex) -> None:
             share = _Drain(index, _SHARE, 0.0, share=_SHARE)
             done = share.run(None, _walked.get(index.name, 0))
             # From the first mark again, unless some wait on.
-            _walked[index.name] = share.last if share.reach.failed or done < share.read else 0
+            _walked[index.name] = share.last if share.shards.failed or done < share.read else 0
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

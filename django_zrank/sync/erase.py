@@ -19,11 +19,11 @@ from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
 from ..store import Store
+from .each_shard import EachShard
 from .flush import write_scores
 from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from .push import push
-from .reach import Reach
 from .transactions import refuse_transaction
 from .watched_tables import every_row
 
@@ -88,14 +88,14 @@ def erase(index: RankIndex, member: Any) -> Erased:
         return store.node(), store.forget_version(text)
 
     # One scan of a node finds the keys of all shards there.
-    reach, nodes = Reach(index), dict[str, list[RankIndex]]()
-    for part, (node, word) in reach.each(index.parts, forget).items():
+    shards, nodes = EachShard(index), dict[str, list[RankIndex]]()
+    for part, (node, word) in shards.each(index.parts, forget).items():
         removed[word] += 1
         nodes.setdefault(node, []).append(part)
     neighbours = {parts[0]: parts for parts in nodes.values()}
-    for found in reach.each(neighbours, lambda part: _remove(neighbours[part], text)).values():
+    for found in shards.each(neighbours, lambda part: _remove(neighbours[part], text)).values():
         removed.update(found)
-    for failure in reach.failed.values():
+    for failure in shards.failed.values():
         raise failure
     if removed["building"]:
         remains["versions"] = None
@@ -130,7 +130,7 @@ def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:
 def _count_rankings(store: Store, member: str) -> int:
     """Return the number of rankings that a member stands in, in all builds."""
     count = 0
-    for keys in map(store.keys.at, filter(None, store.noted("generation", "building"))):
+    for keys in map(store.keys.at, filter(None, store.read_meta("generation", "building"))):
         calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
         score, membership = store.read(calls)
         if score is not None or membership is not None:
@@ -141,7 +141,7 @@ def _count_rankings(store: Store, member: str) -> int:
 
 def _is_pending(store: Store, member: str) -> bool:
     """Return True if a change of the member's score is pending or in flight."""
-    taken, settled = store.noted("taken", "settled")
+    taken, settled = store.read_meta("taken", "settled")
     hashes = [store.keys.pending, *([store.keys.carried(int(taken))] if taken != settled else [])]
     return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
 

@@ -24,12 +24,12 @@ from ..exceptions import Busy, IndexUnavailable
 from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
-from ..notes import noted
 from ..recent import Recent
+from ..redis.trust import recorded
 from ..store import Flight, Health, Store
+from .each_shard import EachShard
 from .idle import sweep
 from .marks import replay
-from .reach import Reach
 from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
@@ -90,12 +90,12 @@ def flush(
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
-        locked, reach = set[str](), Reach(index)
+        locked, shards = set[str](), EachShard(index)
         for part in index.parts:
             rest = None if limit is None else limit - done
             write = partial(write_scores, limit=rest, locked=locked, patience=patience)
-            done += sum(reach.each([part], write).values())
-        reach.require()
+            done += sum(shards.each([part], write).values())
+        shards.require()
         if skip_locked or not locked:
             return done
         if monotonic() >= deadline:
@@ -117,7 +117,7 @@ def write_scores(
     declared = index if index.column else _declared_before(index, store)
     if declared is None:
         return 0
-    row = noted(index)
+    row = recorded(index)
     flushed = row.flushed
     # What changes meanwhile may be taken in place of the rest, but this ends. With nothing pending, the declared rule
     # takes effect.
@@ -150,7 +150,7 @@ def write_scores(
 def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
     """Return a part with the ``write_behind`` of an earlier release; None if all of its scores are flushed, or if no
     column can take them."""
-    (rule,) = store.noted("rule")
+    (rule,) = store.read_meta("rule")
     if not rule:
         return None
     part = index.whole.called(index.name)
@@ -212,7 +212,7 @@ def _carry(index: RankIndex, store: Store, flight: Flight, term: int, patience: 
     except _Changed:
         return None
     except _Superseded:
-        found = noted(index)
+        found = recorded(index)
         if found.term == term and found.flushed >= flight.number:
             return _Writing(index, flight.rule)
         raise store.not_accepted() from None
@@ -330,8 +330,8 @@ def are_lost(index: RankIndex, store: Store) -> bool:
     a new term must begin before anything can be flushed or verified."""
     if index.column is None:
         return False
-    (settled,) = store.noted("settled")  # read first, because a flush is noted before it is settled
-    return noted(index).flushed < int(settled or 0)
+    (settled,) = store.read_meta("settled")  # read first, because a flush is noted before it is settled
+    return recorded(index).flushed < int(settled or 0)
 
 
 def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:
@@ -341,13 +341,13 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     any more. A flush takes all that is pending of a member. So if this server lacks a flush, what is pending here of
     its members has been written already. ``everything``: drop all that is pending, because more was lost than is kept.
     """
-    if index.column is None and not any(store.noted("rule")):
+    if index.column is None and not any(store.read_meta("rule")):
         return
-    row, (term, version) = noted(index), health.position
+    row, (term, version) = recorded(index), health.position
     flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)
     lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
     members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
-    taken, took = (int(number or 0) for number in store.noted("taken", "took"))
+    taken, took = (int(number or 0) for number in store.read_meta("taken", "took"))
     batch = flushes.filter(term=term, flush=taken).first()
     # If its batch has been deleted, assume that all was written: a change must not count twice.
     is_purged = row.flushed_term > term and (term, took) <= (row.purged_term, row.purged)

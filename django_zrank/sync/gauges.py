@@ -9,11 +9,11 @@ from django.db.models.functions import Now
 
 from ..exceptions import NotBuilt
 from ..index import RankIndex
-from ..notes import noted
+from ..redis.trust import recorded
 from ..store import Store
+from .each_shard import EachShard
 from .health import Verdict, examine_part, with_capture, worst
 from .marks import waiting_marks
-from .reach import Reach
 
 MOST_WAITING: Final = 100_000
 """The most marks that are counted, because an outage may leave millions and metrics are read often."""
@@ -53,12 +53,12 @@ class Gauges:
 
 def read_gauges(index: RankIndex) -> Gauges:
     """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
-    waiting, rows = waiting_marks(index), [noted(part) for part in index.parts]
+    waiting, rows = waiting_marks(index), [recorded(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
-    reach = Reach(index)
-    looks = reach.each(index.parts, _look)
+    shards = EachShard(index)
+    looks = shards.each(index.parts, _look)
     members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
-    is_complete = not reach.failed
+    is_complete = not shards.failed
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,

@@ -10,12 +10,12 @@ from typing import Final
 from ..exceptions import CaptureError
 from ..index import RankIndex
 from ..models import Generation
-from ..notes import RETIRED, has_all, is_accepted, newest_batch, noted
+from ..redis.trust import RETIRED, has_all, is_accepted, newest_batch, recorded
 from ..signals import repaired
 from ..store import Health, Store
+from .each_shard import EachShard
 from .flush import accept_server, are_lost
 from .leftovers import unlink_other_shards
-from .reach import Reach
 from .rebuild import rebuild
 from .transactions import update_briefly
 from .triggers import examine_capture, restore
@@ -78,7 +78,7 @@ def _look(part: RankIndex) -> tuple[Verdict, Health, Generation]:
     store = Store.of(part)
     for _ in range(2):
         newest = newest_batch(part)
-        row = noted(part)
+        row = recorded(part)
         health = store.check_health()
         if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
@@ -127,13 +127,13 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     reached.
     """
     recaptured = look and _recapture(index)
-    reach = Reach(index)
-    verdicts = reach.each(index.parts, _repair_part)
-    reach.require()
+    shards = EachShard(index)
+    verdicts = shards.each(index.parts, _repair_part)
+    shards.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
         rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
-    if look and not (wrong or reach.failed or Verdict.BUILDING in verdicts.values()):
+    if look and not (wrong or shards.failed or Verdict.BUILDING in verdicts.values()):
         unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
     for verdict in wrong:
         repaired.send_robust(index, verdict=verdict)

@@ -17,8 +17,8 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
 from ..store import Store
+from .each_shard import EachShard
 from .marks import leave
-from .reach import Reach
 from .rows import fastest
 from .transactions import PATIENCE, briefly, refuse_transaction
 from .watched_tables import every_row
@@ -62,9 +62,9 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     until = asleep_since(index)
     if until is None:
         return 0
-    reach, done = Reach(index), 0
-    notes = reach.each(index.parts, lambda part: Store.of(part).swept())
-    reach.require()
+    shards, done = EachShard(index), 0
+    notes = shards.each(index.parts, lambda part: Store.of(part).swept())
+    shards.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
     with timezone.override(None):  # as in a push
@@ -78,8 +78,8 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
             end = _end_of_page(index, since, until, size)
             rows = _fallen_asleep(index, since, end)
             done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-            noted = reach.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
-            reach.require()
+            noted = shards.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+            shards.require()
             if not all(noted.values()):
                 break
             since = end

@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from ..exceptions import Busy, IndexUnavailable
 from ..index import RankIndex
 from ..models import Batch, Generation, Job, Mark
-from ..notes import RETIRED, is_accepted, noted
+from ..redis.trust import RETIRED, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
 from .flush import accept_server, flush, write_scores
@@ -81,7 +81,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if name in _registered():
         raise ValueError(f"The index {name!r} is registered.")
     left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
-    builds = {*filter(None, store.noted("generation", "building"))}
+    builds = {*filter(None, store.read_meta("generation", "building"))}
     left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
     if not (foreign or left.foreign):
         left.pending, _ = store.waiting()
@@ -168,8 +168,8 @@ def other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
 def _unlink_shard(part: RankIndex) -> None:
     store = Store.of(part)
     if not connections[part.get_using()].in_atomic_block:
-        if any(store.noted("generation", "building")):
-            health, row = store.check_health(), noted(part)
+        if any(store.read_meta("generation", "building")):
+            health, row = store.check_health(), recorded(part)
             # Its server may have restarted, or failed over.
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)

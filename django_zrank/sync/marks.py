@@ -17,7 +17,7 @@ from ..exceptions import Busy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
-from ..notes import noted
+from ..redis.trust import recorded
 from .transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
@@ -86,7 +86,7 @@ def discard(index: RankIndex, marks: Sequence[Seen], *, patience: float = PATIEN
     return briefly(index.get_using(), work, patience=patience)
 
 
-def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | None] = noted) -> None:
+def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
     for part, row in ((part, read(part)) for part in index.parts):
         if row and not (index.declares(row.generation) and index.declares(row.building)):
@@ -218,7 +218,7 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
 
 def replayed_marks(index: RankIndex) -> QuerySet[Mark]:
     """Return the marks of the last replay that still wait."""
-    row = noted(index)
+    row = recorded(index)
     return waiting_marks(index).filter(id__range=(row.replayed_from, row.replayed_to))
 
 

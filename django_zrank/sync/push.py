@@ -15,19 +15,19 @@ from typing import Any, Final
 from django.db import connections, transaction
 from django.utils import timezone
 
-from .. import notes
 from ..codec.units import Number
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..index import RankIndex
 from ..members import batched
 from ..queries.query import Query
+from ..redis import trust
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store
 from . import rows
+from .each_shard import EachShard
 from .idle import write_seen
 from .marks import Written
-from .reach import Reach
 from .transactions import is_open, require_writable, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
@@ -54,20 +54,24 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Push:
     Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
     :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis.
     """
-    reach = Reach(index)
-    pushed = write(reach, index.split(pks, index.to_text))
+    shards = EachShard(index)
+    pushed = write(shards, index.split(pks, index.to_text))
     if not pushed.written:
-        reach.require(reach.failed)
+        shards.require(shards.failed)
     return pushed
 
 
 def write(
-    reach: Reach, members: Mapping[RankIndex, Iterable[Any]], *, saved: bool = False, until: float = math.inf
+    shards: EachShard,
+    members: Mapping[RankIndex, Iterable[Any]],
+    *,
+    saved: bool = False,
+    until: float = math.inf,
 ) -> Push:
     """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
     just committed, so the database takes writes. ``until``: the time after which no further batch is begun."""
-    push = Push(reach, saved=saved)
-    connection = connections[reach.parts[0].get_using()]
+    push = Push(shards, saved=saved)
+    connection = connections[shards.parts[0].get_using()]
     size = min(_BATCH, connection.features.max_query_params or _BATCH)
     for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
         if monotonic() >= until:
@@ -77,10 +81,10 @@ def write(
         for part, pk in chunk:
             todo[part].append(pk)
         push.run(todo)
-        for index, parts in _by_index(part for part in todo if part not in reach.failed).items():
+        for index, parts in _by_index(part for part in todo if part not in shards.failed).items():
             if members_pushed.has_listeners(index):
                 members_pushed.send_robust(index, members=[pk for part in parts for pk in todo[part]])
-    for part in reach.failed:
+    for part in shards.failed:
         push.written.pop(part, None)
     return push
 
@@ -96,9 +100,9 @@ def _by_index(parts: Iterable[RankIndex]) -> dict[RankIndex, list[RankIndex]]:
 class Push:
     """One push, and its result. The rows of an index are read once for all of its parts, after their tokens."""
 
-    def __init__(self, reach: Reach, *, saved: bool) -> None:
-        self.reach, self.saved = reach, saved
-        self.stores = {part: Store.of(part) for part in reach.parts}
+    def __init__(self, shards: EachShard, *, saved: bool) -> None:
+        self.shards, self.saved = shards, saved
+        self.stores = {part: Store.of(part) for part in shards.parts}
 
         self.epochs: dict[RankIndex, Epoch] = {}
         """The epoch of the next write of each part: its token is the version of the last one."""
@@ -112,19 +116,19 @@ class Push:
     def run(self, todo: Mapping[RankIndex, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
         refusals: dict[RankIndex, int] = defaultdict(int)
-        reach = self.reach
+        shards = self.shards
         for _ in range(_ATTEMPTS):
             if new := [part for part in todo if part not in self.epochs]:
-                notes.prefetch(new)
-                self.epochs.update(reach.together({part: self.begin(part) for part in new}))
-            if reach.failed:
-                todo = {part: own for part, own in todo.items() if part not in reach.failed}
+                trust.prefetch(new)
+                self.epochs.update(shards.together({part: self.begin(part) for part in new}))
+            if shards.failed:
+                todo = {part: own for part, own in todo.items() if part not in shards.failed}
             if todo:
                 todo = self.attempt(todo, refusals)
             if not todo:
                 return
         for part in todo:
-            reach.failed[part] = IndexUnavailable(
+            shards.failed[part] = IndexUnavailable(
                 f"Index {part.name!r}: rebuilds began too often for a write to succeed"
             )
 
@@ -148,7 +152,7 @@ class Push:
                 self.astray.update(
                     part for part, own in found.items() if not asked.issuperset(map(itemgetter(0), own))
                 )
-        again = self.reach.together({part: self.apply(part, own, refusals) for part, own in changes.items()})
+        again = self.shards.together({part: self.apply(part, own, refusals) for part, own in changes.items()})
         return {part: pks for part, pks in again.items() if pks}
 
     def apply(self, part: RankIndex, changes: list[Any], refusals: dict[RankIndex, int]) -> Query[list[Any]]:
@@ -177,7 +181,7 @@ def known(index: RankIndex, epoch: Epoch) -> Epoch:
     """
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
-    if not notes.is_noted(index, epoch.generation, epoch.building, epoch.term):
+    if not trust.is_recorded(index, epoch.generation, epoch.building, epoch.term):
         raise IndexUnhealthy(
             f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
             "sync_zrank resolves this, unless Redis holds another project's index"
@@ -188,32 +192,32 @@ def known(index: RankIndex, epoch: Epoch) -> Epoch:
 def forget(index: RankIndex) -> None:
     """Let the next push to a part that was rebuilt read its queryset and its note again."""
     rows.forget(index.whole)
-    notes.forget(index)
+    trust.forget(index)
 
 
 def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) -> list[RankIndex]:
     """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
     no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
-    reach = Reach(*members)
+    shards = EachShard(*members)
     asked = {
         part: own
         for index, pks in members.items()
         for part, own in index.split(pks, index.to_text).items()
-        if not reach.is_suspended(part)
+        if not shards.is_suspended(part)
     }
     if not asked:
         return []
-    pushed = write(reach, asked, saved=True, until=until)
-    for part, failure in reach.failed.items():
+    pushed = write(shards, asked, saved=True, until=until)
+    for part, failure in shards.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            reach.resume(part)
+            shards.resume(part)
             logger.warning("Not pushed. %s", failure)
         else:
-            reach.suspend(part, failure)
+            shards.suspend(part, failure)
         push_failed.send_robust(part.whole, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
-        reach.resume(part)
-    for server, seconds in reach.waited.items():
+        shards.resume(part)
+    for server, seconds in shards.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))
     watched = {part.whole for part, epoch in pushed.epochs.items() if epoch.is_watched}

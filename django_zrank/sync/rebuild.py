@@ -22,15 +22,15 @@ from django.utils import timezone
 from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
 from ..models import Generation
-from ..notes import TESTS, is_accepted, noted
+from ..redis.trust import TESTS, is_accepted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
+from .each_shard import EachShard
 from .flush import are_lost, reconcile
 from .idle import asleep_since
 from .leftovers import retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
 from .push import forget
-from .reach import Reach
 from .rows import encode, select
 from .transactions import refuse_transaction, update_briefly
 
@@ -76,33 +76,33 @@ def rebuild(
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
-    reach, name, members = Reach(index), index.new_generation(), 0
+    shards, name, members = EachShard(index), index.new_generation(), 0
     parts = index.parts if parts is None else parts
-    builds = reach.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
-    reach.require(parts)
+    builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
+    shards.require(parts)
     retire_other_shards(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     asleep = asleep_since(index)
     try:
-        reach.each(builds, lambda part: builds[part].start(polite=polite))
-        reach.require(parts)
+        shards.each(builds, lambda part: builds[part].start(polite=polite))
+        shards.require(parts)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
             timezone.override(None),  # as in a push
             running("zrank-rebuild-pulse", partial(_send_heartbeats, builds), Event()),
             closing(_batches(index, builds, batch_size)) as batches,
-            closing(_loads(partial(_load, reach, builds), batches)) as loads,
+            closing(_loads(partial(_load, shards, builds), batches)) as loads,
         ):
             for loaded in loads:
                 members += loaded
                 progress(loaded)
-        swapped = reach.each(builds, lambda part: builds[part].swap(asleep))
-        reach.require(parts)
+        swapped = shards.each(builds, lambda part: builds[part].swap(asleep))
+        shards.require(parts)
         if all(part in swapped for part in index.parts):
             retire(index, covered, swapped)
             unlink_other_shards(index)
-        for error in reach.failed.values():
+        for error in shards.failed.values():
             raise error
     except BaseException:
         for build in builds.values():
@@ -187,9 +187,9 @@ def _send_heartbeats(builds: Mapping[RankIndex, _Build], ended: Event) -> None:
                 Store.of(part).keep_alive(build.name)
 
 
-def _load(reach: Reach, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
-    reach.each(batch, lambda part: builds[part].load(batch[part]))
-    reach.require(builds)
+def _load(shards: EachShard, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
+    shards.each(batch, lambda part: builds[part].load(batch[part]))
+    shards.require(builds)
 
 
 def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generator[int]:
@@ -217,7 +217,7 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was accepted last."""
-    health, row = store.check_health(), noted(index)
+    health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(

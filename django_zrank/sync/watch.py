@@ -17,10 +17,10 @@ from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
 from .drain import drain
+from .each_shard import EachShard
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
-from .reach import Reach
 from .transactions import retry
 
 logger = logging.getLogger("django_zrank.sync")
@@ -109,9 +109,9 @@ def sync(
 
 def _generations(index: RankIndex) -> dict[RankIndex, str]:
     """Return the live generations of the parts that can be reached."""
-    reach = Reach(index)
-    found = reach.each(index.parts, lambda part: Store.of(part).learn().generation)
-    reach.require()
+    shards = EachShard(index)
+    found = shards.each(index.parts, lambda part: Store.of(part).learn().generation)
+    shards.require()
     return found
 
 
@@ -161,13 +161,13 @@ def watch(
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     for index in noted:
-        Reach(index).each(index.parts, lambda part: Store.of(part).note_watcher(0))
+        EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(0))
 
 
 def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
-        Reach(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
+        EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
         noted[index] = monotonic()
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from django.core.management import call_command
 
-from django_zrank import notes
+from django_zrank.redis import trust
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
+from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
-from django_zrank.sync.reach import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
 from tests.servers import RedisServer, wait_for
@@ -74,7 +74,7 @@ class Stage:
     def play(self, step: str) -> None:
         """Let one step of the model happen."""
         # Of other processes: what one has read within a second, and whether its last push has failed.
-        notes.forget(INDEX)
+        trust.forget(INDEX)
         breaker.forget()
         if step in self.faults:
             self.faults[step]()

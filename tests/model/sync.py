@@ -266,9 +266,9 @@ class Model:
         data = server.data
         builds = {data.live, data.building} - {()}
         is_foreign = any(release != me.release for release, _ in builds) and self.has("declaration of writes")
-        is_noted = data.live in (note.live, note.building) if data.live else data.building == note.building
+        is_recorded = data.live in (note.live, note.building) if data.live else data.building == note.building
         is_term = data.term == note.term or not self.has("term")
-        if not (builds and is_noted and not is_foreign and is_term and self.takes_writes(server)):
+        if not (builds and is_recorded and not is_foreign and is_term and self.takes_writes(server)):
             return "gives up", world, me.to()
         if not self.has("token first") and not me.read:
             return "reads rows", world, me._replace(read=self.rows(world, me, me.todo))

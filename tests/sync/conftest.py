@@ -22,7 +22,7 @@ from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers, triggers
-from django_zrank.sync.reach import breaker
+from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.servers import RedisServer
@@ -205,7 +205,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """The breaker's clock. The breaker is closed before and after."""
     breaker.forget()
     clock = Clock()
-    monkeypatch.setattr("django_zrank.sync.reach.monotonic", clock)
+    monkeypatch.setattr("django_zrank.sync.each_shard.monotonic", clock)
     yield clock
     breaker.forget()
 

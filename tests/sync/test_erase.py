@@ -19,8 +19,8 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
-from django_zrank.notes import noted
 from django_zrank.queries import intersections
+from django_zrank.redis.trust import recorded
 from django_zrank.store import Change, Store
 from django_zrank.sync import erase as erase_module
 from django_zrank.sync.drain import drain
@@ -172,7 +172,7 @@ def test_a_flush_in_flight_goes_on_without_a_deleted_member(tickets: type[RankIn
     for pk in (MEMBER, other):
         tickets.scores.increment(pk, 100)
     for part in index.parts:  # as if the process was killed
-        row = noted(part)
+        row = recorded(part)
         Store.of(part).take_pending(row.term, row.flushed, 1000)
     Ticket.objects.filter(pk=MEMBER)._raw_delete("default")
     assert tickets.erase(MEMBER).removed["pending"] == 2

@@ -41,19 +41,19 @@ def test_at_rest(rebuilds: list[RankIndex]) -> None:
 
 
 def test_a_rebuild_after_the_note_was_read_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = health_module.noted
+    recorded = health_module.recorded
 
     def read_then_rebuild(part: RankIndex) -> Generation:
-        row = noted(part)
-        monkeypatch.setattr(health_module, "noted", noted)
+        row = recorded(part)
+        monkeypatch.setattr(health_module, "recorded", recorded)
         rebuild(INDEX)
         return row
 
-    monkeypatch.setattr(health_module, "noted", read_then_rebuild)
+    monkeypatch.setattr(health_module, "recorded", read_then_rebuild)
     assert examine(INDEX) is Verdict.HEALTHY
 
 
-def test_what_is_worked_off_while_it_is_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_processed_while_it_is_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server has answered; then another process drains, and leaves a batch beyond what it said."""
     change(50)
     just_after(monkeypatch, Store, "check_health", lambda: drain(INDEX))

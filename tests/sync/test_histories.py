@@ -13,7 +13,7 @@ from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
-from django_zrank.notes import noted
+from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
@@ -44,7 +44,7 @@ class TestIsolation:
         written = push(INDEX, [0]).written
         marks = next_marks(INDEX, 0, 2**62, 10)
         _, term, version = written[INDEX]
-        row, position = noted(INDEX), (term, version - 1)  # of a server that lacks that write
+        row, position = recorded(INDEX), (term, version - 1)  # of a server that lacks that write
 
         def unmark_while_another_waits() -> bool:
             def pause(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -84,7 +84,7 @@ class TestRebuilds:
             b.follow(a.port)
             call_command("sync_zrank", "ascending", stdout=StringIO())
             assert examine(INDEX) is Verdict.HEALTHY
-            term = noted(INDEX).term
+            term = recorded(INDEX).term
 
             def fail_over() -> None:
                 assert a.ask("WAIT", 1, 5000) == 1
@@ -97,24 +97,24 @@ class TestRebuilds:
             health = Store(INDEX.name, INDEX.layout).check_health()
             assert (health.is_accepted, health.building) == (False, "")
             call_command("sync_zrank", "ascending", stdout=StringIO())
-            assert noted(INDEX).term > term
+            assert recorded(INDEX).term > term
             assert examine(INDEX) is Verdict.HEALTHY
 
     def test_one_of_an_older_term_notes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another server was accepted since: its index is not to be taken for another build."""
-        before, row = noted(INDEX), Generation.objects.filter(index=INDEX.name)
+        before, row = recorded(INDEX), Generation.objects.filter(index=INDEX.name)
         another = {"term": before.term + 1, "server": "another"}
         just_before(monkeypatch, Store, "start_rebuild", lambda: row.update(**another))
         with pytest.raises(RebuildSuperseded):
             rebuild(INDEX)
-        after = noted(INDEX)
+        after = recorded(INDEX)
         assert (after.generation, after.building) == (before.generation, before.building)
         assert not Store(INDEX.name, INDEX.layout).check_health().building
 
     def test_what_is_sent_twice_begins_once(self, zrank: Redis) -> None:
         """The client sends it again where the reply is lost."""
         store = Store(INDEX.name, INDEX.layout)
-        row, building = noted(INDEX), INDEX.new_generation()
+        row, building = recorded(INDEX), INDEX.new_generation()
         how: dict[str, Any] = {"owner": row.owner, "server": row.server, "term": row.term, "polite": True}
         assert store.start_rebuild(building, **how)
         assert store.start_rebuild(building, **how)
@@ -181,7 +181,7 @@ class TestEviction:
     @pytest.mark.parametrize("gone", ["recent", "shadow"])
     def test_what_a_rebuild_stands_on(self, zrank: Redis, gone: str, write: bool) -> None:
         store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
-        row, building = noted(INDEX), INDEX.new_generation()
+        row, building = recorded(INDEX), INDEX.new_generation()
         assert store.start_rebuild(building, owner=row.owner, server=row.server, term=row.term)
         assert load_rows(store, building, [("1", 1, b"")])
         assert apply_changes(store, begin_write(store), [("2", 20, b"")])

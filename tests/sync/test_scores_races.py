@@ -10,8 +10,8 @@ from django.db import transaction
 
 from django_zrank import NotRanked, RankIndex
 from django_zrank.models import Batch, Generation
-from django_zrank.notes import noted
 from django_zrank.recent import Recent
+from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync.flush import flush, reconcile
@@ -38,9 +38,9 @@ def test_a_repair_that_was_held_up_counts_nothing_again(video: Video) -> None:
     restart(STORE.client)
     # One process raises the term, and is held up. Another one repairs the index, and begins a flush.
     health = STORE.check_health()
-    assert replay(INDEX, health.position, noted=noted(INDEX), server=health.server) is not None
+    assert replay(INDEX, health.position, noted=recorded(INDEX), server=health.server) is not None
     repair(INDEX)
-    row = noted(INDEX)
+    row = recorded(INDEX)
     flight = STORE.take_pending(row.term, row.flushed, 100)
     assert flight is not None
     reconcile(INDEX, STORE, health)  # the first one goes on

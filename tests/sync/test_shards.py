@@ -25,20 +25,20 @@ from redis.crc import key_slot
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Generation, Mark
-from django_zrank.notes import noted
 from django_zrank.recent import Recent
+from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
 from django_zrank.sync.drain import drain, drain_soon
+from django_zrank.sync.each_shard import EachShard, breaker
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
 from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.reach import Reach, breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -141,7 +141,7 @@ def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num
     with disable_sync():
         Player.objects.update(level=3)
     for part in players.parts:
-        noted(part)
+        recorded(part)
     # Servers are asked if they still take writes.
     with django_assert_num_queries(1 if connection.vendor == "sqlite" else 2):
         push(players, range(1, 41))
@@ -460,7 +460,7 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
         raise IndexUnavailable("no node serves it")
 
     monkeypatch.setattr(Store, "node", node)
-    Reach(players).suspend(players.parts[1], IndexUnavailable("no answer"))
+    EachShard(players).suspend(players.parts[1], IndexUnavailable("no answer"))
     try:
         assert not try_push({players: set(members_of(players.parts[1]))})
         assert not looked
@@ -469,7 +469,7 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
 
 
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[RankIndex]) -> None:
-    before = {part: noted(part).generation for part in players.parts}
+    before = {part: recorded(part).generation for part in players.parts}
     lost = players.parts[-1]
     lose(lost)
     with disable_sync():
@@ -477,7 +477,7 @@ def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[RankInde
     assert examine(players) is Verdict.EMPTY
     assert repair(players) is Verdict.EMPTY
     assert rebuilds == [players]
-    assert {part for part in players.parts if noted(part).generation != before[part]} == {lost}
+    assert {part for part in players.parts if recorded(part).generation != before[part]} == {lost}
     assert waiting_marks(players).count() == 40  # those of the others are still due
     drain(players)
     assert_mirrors(PlayerAscending)
@@ -543,7 +543,7 @@ def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatc
             rebuild(players)
     assert waiting_marks(players).count() == 40  # not all are built
     assert examine(players) is Verdict.HEALTHY
-    assert len({noted(part).generation for part in players.parts}) == 2
+    assert len({recorded(part).generation for part in players.parts}) == 2
     sync(players)
     assert_mirrors(PlayerAscending)
 
@@ -919,7 +919,7 @@ class TestCluster:
         lost = [
             part for part in index.parts if three.owner(key_slot(Store(part.name).keys.meta.encode())) is dead
         ]
-        before = {part: noted(part).generation for part in index.parts}
+        before = {part: recorded(part).generation for part in index.parts}
         nodes = dead.nodes()
         dead.kill()
         with disable_sync():
@@ -933,7 +933,7 @@ class TestCluster:
         three.settle()
         breaker.forget()
         sync(index)
-        assert {part for part in index.parts if noted(part).generation != before[part]} == set(lost)
+        assert {part for part in index.parts if recorded(part).generation != before[part]} == set(lost)
         assert_mirrors(PlayerAscending)
         assert examine(index) is Verdict.HEALTHY
 

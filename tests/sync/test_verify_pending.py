@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_zrank.notes import noted
+from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
@@ -32,7 +32,7 @@ def win_and_flush(videos: list[Video]) -> None:
 def win_and_take(videos: list[Video]) -> None:
     """As a flush does that is killed, or still writes."""
     win(videos)
-    row = noted(INDEX)
+    row = recorded(INDEX)
     assert Store.of(INDEX).take_pending(row.term, row.flushed, 10)
 
 

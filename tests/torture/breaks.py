@@ -68,7 +68,7 @@ def _no_term() -> None:
     lock, unmark = marks._lock, marks.unmark
 
     def any_term(index: Any, generation: str, term: int) -> bool:
-        return lock(index, generation, health.noted(index).term)
+        return lock(index, generation, health.recorded(index).term)
 
     def without_term(index: Any, processed: Any, written: Any, **kwargs: Any) -> list[Any]:
         return unmark(

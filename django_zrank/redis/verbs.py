@@ -9,11 +9,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.db import models
 
-from .declaration import Declaration
-from .members import members_of, named
-from .queries.query import Query, drive
-from .queries.request import Blocking
-from .redis import reader_of
+from ..declaration import Declaration
+from ..members import members_of, named
+from ..queries.query import Query, drive
+from ..queries.request import Blocking
+from . import reader_of
 
 __all__ = ["Batches", "async_iterator", "async_version", "in_batches", "listed", "named_members", "verb"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error
 
-from .declaration import Declaration
-from .models import Batch, Generation
-from .recent import Recent
+from ..declaration import Declaration
+from ..models import Batch, Generation
+from ..recent import Recent
 
 if TYPE_CHECKING:
-    from .store import Health
+    from ..store import Health
 
 TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
@@ -31,14 +31,14 @@ _beside: Recent[Generation] = Recent()
 """Rows that were read together with that of another shard: each is used once, within ``_MOMENT``."""
 
 
-def noted(index: Declaration) -> Generation:
+def recorded(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
 
 
 def prefetch(indexes: Collection[Declaration]) -> None:
-    """Read the rows of indexes of one database in one query, for :func:`is_noted`, unless they were read lately."""
+    """Read the rows of indexes of one database in one query, for :func:`is_recorded`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
     if len(due) > 1:
         using = due[0].get_using()
@@ -46,12 +46,12 @@ def prefetch(indexes: Collection[Declaration]) -> None:
             _read.keep((name, using), row)
 
 
-def _noted_together(index: Declaration) -> Generation:
+def _recorded_together(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``. The rows of all shards are read in one query, as the
     others are needed next."""
     whole, using = index.whole, index.get_using()
     if whole is index:
-        return noted(index)
+        return recorded(index)
     row = _beside.get((index.name, using))
     if row is None:
         rows = _rows(using, [part.name for part in whole.parts])
@@ -68,7 +68,7 @@ def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
     return {name: found.get(name) or Generation(index=name) for name in names}
 
 
-def is_noted(index: Declaration, generation: str, building: str, term: str) -> bool:
+def is_recorded(index: Declaration, generation: str, building: str, term: str) -> bool:
     """Return True if the database knows this build, or this one that is being built, under this term.
 
     A row that was read within the last second is enough if it agrees.
@@ -76,7 +76,7 @@ def is_noted(index: Declaration, generation: str, building: str, term: str) -> b
     known = _read.get((index.name, index.get_using()))
     if known is not None and _agrees(known, generation, building, term):
         return True
-    return _agrees(noted(index), generation, building, term)
+    return _agrees(recorded(index), generation, building, term)
 
 
 def _agrees(known: Generation, generation: str, building: str, term: str) -> bool:
@@ -120,7 +120,7 @@ def may_be_believed(index: Declaration, health: Health) -> bool:
     try:
         if not (health.is_accepted or _began_a_history(index, health)):
             return False
-        row = None if health.owner == TESTS else _noted_together(index)
+        row = None if health.owner == TESTS else _recorded_together(index)
     except (Error, SynchronousOnlyOperation):
         return health.is_accepted
     return _knows(row, health)
@@ -132,7 +132,7 @@ def may_be_written(index: Declaration, health: Health) -> bool:
     If the database can't be queried, the server is believed.
     """
     try:
-        row = None if health.owner == TESTS else noted(index)
+        row = None if health.owner == TESTS else recorded(index)
     except (Error, SynchronousOnlyOperation):
         row = None
     return health.is_accepted and _knows(row, health)

@@ -90,7 +90,7 @@ def _is_down(error: IndexUnavailable) -> bool:
     return isinstance(error.__cause__, (ConnectionError, TimeoutError))
 
 
-class Reach:
+class EachShard:
     """One operation on the parts of indexes. A part that has failed is skipped from then on, and so are all parts on a
     server that didn't answer."""
 

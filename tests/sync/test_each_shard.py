@@ -9,7 +9,7 @@ import pytest
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.sync import flush as flush_module
-from django_zrank.sync.reach import Reach
+from django_zrank.sync.each_shard import EachShard
 from tests.testapp.zrank import NicknameRank
 
 INDEX = NicknameRank.instance()
@@ -17,17 +17,17 @@ INDEX = NicknameRank.instance()
 
 @pytest.mark.usefixtures("zrank")
 def test_a_part_that_has_failed_is_skipped() -> None:
-    reach, asked = Reach(INDEX), []
+    shards, asked = EachShard(INDEX), []
 
     def fail(part: RankIndex) -> None:
         asked.append(part)
         raise IndexUnavailable("away")
 
     for _ in range(2):
-        assert reach.each(INDEX.parts, fail) == {}
+        assert shards.each(INDEX.parts, fail) == {}
     assert asked == [INDEX]
     with pytest.raises(IndexUnavailable, match="away"):
-        reach.require()
+        shards.require()
 
 
 @pytest.mark.django_db(transaction=True)
