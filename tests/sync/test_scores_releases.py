@@ -177,6 +177,6 @@ def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
         counted.scores.increment(first)
         registry.unregister(counted)
         call_command("prune_zrank", counted.name)
-        assert not any(Store(counted.name).noted("generation", "building"))
+        assert not any(Store(counted.name).read_meta("generation", "building"))
     finally:
         registry.register(counted)
