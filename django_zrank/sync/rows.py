@@ -201,7 +201,10 @@ def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]
         selection = _kept.get(key) or _kept.keep(key, _Selection(index))
     except EmptyResultSet:
         return ()
-    return selection.read(pks[0]) if len(pks) == 1 else selection.rows.filter(_among(index, pks))
+    # With ``idle``, a statement may have the time at which it was compiled.
+    if len(pks) == 1 and not index.awake:
+        return selection.read(pks[0])
+    return selection.rows.filter(_among(index, pks))
 
 
 def forget(index: RankIndex) -> None:
