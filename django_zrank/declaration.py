@@ -404,28 +404,40 @@ def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
     ]
 
 
-def _types(index: Declaration, sql: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the types of the columns that a query names, those that it only filters by included: a migration to another
-    type may round their values."""
-    quote = connections[index.get_using()].ops.quote_name
-    for field in _columns(index, sql):
-        if quote(field.column) in sql:
+def _types(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
+    """Return the types of the columns that a query names, including those that it only filters by: a migration to
+    another type may round their values."""
+    attributes = "max_digits", "decimal_places", "db_collation", "unpack_ipv4"
+    types = set[tuple[Any, ...]]()
+    for table, field in _columns(index, sql):
+        if _names(sql, field.column):
             of = value_field(field)
-            attributes = "max_digits", "decimal_places", "db_collation", "unpack_ipv4"
-            yield of.get_internal_type(), *(getattr(of, attribute, None) for attribute in attributes)
+            details = (getattr(of, attribute, None) for attribute in attributes)
+            types.add((table, field.column, of.get_internal_type(), *details))
+    return sorted(types, key=repr)
 
 
-def _formulas(index: Declaration, sql: str) -> Iterator[tuple[str, str]]:
-    """Yield the formulas of the generated fields of all models whose tables a query names."""
+def _formulas(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
+    """Return the formulas of the generated fields of all models whose tables a query names."""
     connection = connections[index.get_using()]
-    for field in _columns(index, sql):
-        if isinstance(field, models.GeneratedField):
-            yield str(field), repr(field.generated_sql(connection))
+    formulas: set[tuple[Any, ...]] = {
+        (table, field.column, repr(field.generated_sql(connection)))
+        for table, field in _columns(index, sql)
+        if isinstance(field, models.GeneratedField)
+    }
+    return sorted(formulas)
 
 
-def _columns(index: Declaration, sql: str) -> Iterator[Any]:
-    """Yield all fields with a column of all models whose tables a query names."""
-    quote = connections[index.get_using()].ops.quote_name
-    for model in dict.fromkeys((index.model, *apps.get_models(include_auto_created=True))):
-        if quote(model._meta.db_table) in sql:
-            yield from model._meta.local_concrete_fields
+def _columns(index: Declaration, sql: str) -> Iterator[tuple[str, Any]]:
+    """Yield all fields with a column of all models whose tables a query names, and their tables. Processes may install
+    the models in another order, and further ones of the same tables, such as proxies."""
+    for model in {index.model, *apps.get_models(include_auto_created=True)}:
+        table = model._meta.db_table
+        if _names(sql, table):
+            for field in model._meta.local_concrete_fields:
+                yield table, field
+
+
+def _names(sql: str, name: str) -> bool:
+    """Return True if a query names a table or a column, which ``RawSQL`` may do without quotes."""
+    return name in sql and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql) is not None

@@ -29,9 +29,9 @@ from django.db.models import (
     Subquery,
     TextField,
     UUIDField,
+    Value,
 )
 from django.db.models.expressions import OrderBy
-from django.db.models.lookups import Exact
 
 from ..codec.fields import follow, value_field
 from ..codec.units import Number, is_queryable
@@ -114,16 +114,8 @@ class _AnyOf(Lookup):
         return f"{column} = ANY(%s)", [*parameters, self.rhs]
 
 
-class _IsKey(Exact):
-    """``pk = %s`` of a statement whose parameter, here :data:`_KEY`, is set when it is run."""
-
-    prepare_rhs = False
-
-    def process_rhs(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
-        return "%s", (self.rhs,)
-
-
 _KEY: Final = object()
+"""The parameter of a compiled statement that the key replaces when it is run."""
 
 
 class _Selection:
@@ -131,12 +123,12 @@ class _Selection:
 
     def __init__(self, index: RankIndex) -> None:
         self.rows = select(index)
-        self.compiler = self.rows.filter(_IsKey(F("pk"), _KEY)).query.get_compiler(index.get_using())
+        self.compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(index.get_using())
         self.sql, self.parameters = self.compiler.as_sql()
         self.to_parameter = index.model._meta.pk.get_db_prep_value
 
     def read(self, pk: Any) -> Iterator[Sequence[Any]]:
-        """Yield the rows of one member."""
+        """Return the rows of one member."""
         connection = self.compiler.connection
         key = self.to_parameter(pk, connection)
         with connection.cursor() as cursor:
@@ -209,7 +201,10 @@ def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]
         selection = _kept.get(key) or _kept.keep(key, _Selection(index))
     except EmptyResultSet:
         return ()
-    return selection.read(pks[0]) if len(pks) == 1 else selection.rows.filter(_among(index, pks))
+    # With ``idle``, a statement may have the time at which it was compiled.
+    if len(pks) == 1 and not index.awake:
+        return selection.read(pks[0])
+    return selection.rows.filter(_among(index, pks))
 
 
 def forget(index: RankIndex) -> None:

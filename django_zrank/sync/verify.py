@@ -212,6 +212,8 @@ def verify(
     else:
         raise IndexUnavailable(f"Index {index.name!r} was rebuilt too often to be verified")
     if report.compared:  # otherwise the verdict is the reason why they were not
+        if repair and examine(index).wants_rebuild:  # a push has shown that a ranking was evicted meanwhile
+            sync(index)
         report.verdict = examine(index)
     for store, generation in former.items():
         if generation and store.learn().generation != generation:

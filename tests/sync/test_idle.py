@@ -31,6 +31,7 @@ from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.idle import asleep_since, sweep
 from django_zrank.sync.push import forget as forget_build
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import forget
 from django_zrank.sync.triggers import drop
@@ -100,6 +101,15 @@ def clean(index: type[RankIndex]) -> bool:
 
 
 # Sleeping
+
+
+def test_who_falls_asleep_between_two_pushes_leaves(videos: type[RankIndex]) -> None:
+    """A sweep leaves one mark. If its push read as of the push before, nobody would look for that member again."""
+    with mock.patch.object(timezone, "now", return_value=timezone.now() - DAY):
+        (video,) = make(29.5)
+        push(videos.instance(), [video.pk])
+    push(videos.instance(), [video.pk])
+    assert ranked(videos) == awake() == set()
 
 
 def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -> None:

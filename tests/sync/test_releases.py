@@ -12,8 +12,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.apps import apps
 from django.db import connection, models
 from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
 from django.test.utils import isolate_apps
 from django.utils import timezone
 from redis import Redis
@@ -39,7 +41,7 @@ from django_zrank.sync.watch import sync
 from tests.model.broken import recoded
 from tests.sync.capturing import table
 from tests.sync.mirror import contents
-from tests.testapp.models import Competitor, Player, Ticket
+from tests.testapp.models import Competitor, Guild, Player, Ticket
 
 Declare = Callable[..., type[RankIndex[Any]]]
 
@@ -356,6 +358,34 @@ def test_another_limit_of_values(settings: Any) -> None:
 def test_another_value_that_a_driver_wraps(field: models.Field[Any, Any], values: list[Any]) -> None:
     one, other, again = (declared(flag(field), [models.Q(flag=value)]) for value in [*values, values[0]])
     assert one == again != other
+
+
+def test_another_type_of_a_column_that_only_raw_sql_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def digits() -> str:
+        slug = RawSQL("(SELECT t.slug FROM testapp_guild t LIMIT 1)", (), output_field=models.TextField())
+        rows = {"get_queryset": lambda self: Competitor.objects.filter(region=slug)}
+        attributes = {"model": Competitor, "order": ("points",), **rows}
+        return type("Raw", (RankIndex,), attributes).instance().declaration
+
+    before = digits()
+    monkeypatch.setattr(Guild._meta.get_field("slug"), "db_collation", "C")
+    assert digits() != before
+
+
+def test_the_models_that_a_process_installs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither their order, nor further models of the same tables, such as a proxy that only the admin has."""
+
+    def digits() -> str:
+        attributes = {"model": Competitor, "order": ("points",), "facets": ("guild__slug", "tags__word")}
+        return type("Joined", (RankIndex,), attributes).instance().declaration
+
+    found, installed = digits(), apps.get_models(include_auto_created=True)
+    with isolate_apps("tests.testapp"):
+        meta = type("Meta", (), {"app_label": "testapp", "proxy": True})
+        proxy: Any = type("Shown", (Guild,), {"Meta": meta, "__module__": __name__})
+    for models_ in (installed[::-1], [*installed, proxy]):
+        monkeypatch.setattr(apps, "get_models", lambda found=models_, **kwargs: found)
+        assert digits() == found
 
 
 def test_it_is_the_same_in_every_process() -> None:

@@ -225,6 +225,25 @@ def test_each_fault_by_itself(zrank: Redis, kinds: list[str]) -> None:
         assert_mirrors(CompetitorRank)
 
 
+def test_a_ranking_that_is_evicted_during_a_repair_is_rebuilt(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its push shows it."""
+    populate(12)
+    faults, leave = Faults(zrank), verification.leave
+    member = min(faults.members)
+    shared = next(name for name in faults.membership(member)[1] if zrank.zcard(f"{faults.live}:{name}") > 1)
+    faults.membership_lost(member)
+
+    def leave_and_evict(*given: Any) -> Any:
+        zrank.delete(f"{faults.live}:{shared}")
+        return leave(*given)
+
+    monkeypatch.setattr(verification, "leave", leave_and_evict)
+    assert verify(INDEX, repair=True).ok
+    assert_mirrors(CompetitorRank)
+
+
 def test_what_is_wrong_is_said(zrank: Redis) -> None:
     populate(12)
     faults = Faults(zrank)
