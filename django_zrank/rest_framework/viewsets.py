@@ -123,8 +123,6 @@ class IndexViewSet(GenericViewSet[Any]):
         ranking, filters = self.get_ranking(), self.arguments["filters"]
         if filters:
             ranking = query.narrow(ranking, filters)
-        elif ranking.view.is_plain:
-            return ranking  # without facets, there is nothing to bound
         return ranking.within(seconds=self.max_wait, scan=self.max_scan)
 
     def get_filters(self) -> Mapping[str, str]:
