@@ -125,12 +125,13 @@ class _Selection:
         self.rows = select(index)
         self.compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(index.get_using())
         self.sql, self.parameters = self.compiler.as_sql()
-        self.to_parameter = index.model._meta.pk.get_db_prep_value
+        self.key: Any = index.model._meta.pk
 
     def read(self, pk: Any) -> Iterator[Sequence[Any]]:
         """Return the rows of one member."""
         connection = self.compiler.connection
-        key = self.to_parameter(pk, connection)
+        # As a lookup does: a value that isn't prepared is refused where no new row could have it, such as 0 on MySQL.
+        key = self.key.get_db_prep_value(self.key.get_prep_value(pk), connection, prepared=True)
         with connection.cursor() as cursor:
             cursor.execute(self.sql, [key if value is _KEY else value for value in self.parameters])
             found = cursor.fetchall()
