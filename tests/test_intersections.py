@@ -458,11 +458,21 @@ def test_the_index_is_rebuilt_between_any_two_pages(
     }
 
 
-def test_members_that_renew_meanwhile_are_not_missed(zrank: Redis, between: Any, pages_of_ten: None) -> None:
+@pytest.mark.parametrize("by", [1, -1], ids=["later", "sooner"])
+def test_members_that_renew_meanwhile_are_not_missed(
+    zrank: Redis, by: int, between: Any, pages_of_ten: None
+) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 400)})
     group = Pieces.group("live")
     group.add(*range(1, 300))
-    between(lambda trip: zrank.zadd(Pieces.ranking.store.keys.group("live"), {str(300 - trip): 5e15 + trip}))
+    zrank.zadd(Pieces.ranking.store.keys.group("live"), {str(pk): 5e15 + pk for pk in range(1, 300)})
+
+    def renew(trip: int) -> None:
+        if trip % 7 == 0 and trip < 60:
+            key = Pieces.ranking.store.keys.group("live")
+            zrank.zadd(key, {str(300 - trip): 5e15 + by * 10**15 + trip})
+
+    between(renew)
     assert Pieces.ranking.filter(group="live").count() == 299
 
 
