@@ -357,23 +357,6 @@ def test_a_client_that_gives_up_keeps_nobody_from_going_on(
     assert number_of(zrank, "zrange") == 1
 
 
-def test_a_client_keeps_others_from_making_the_same_for_as_long_as_it_does(
-    zrank: Redis, between: Any, monkeypatch: pytest.MonkeyPatch, pages_of_ten: None
-) -> None:
-    monkeypatch.setattr(intersections, "_LEASE", 200)
-    populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
-    found = []
-
-    def look(trip: int) -> None:
-        sleep(0.01)
-        found.append([*zrank.scan_iter("*:making")])
-
-    between(look)
-    Pieces.ranking.exclude(region="kantou").count()
-    assert len(found) > 30
-    assert all(found)
-
-
 def test_counts_go_on_too(zrank: Redis, pages_of_ten: None) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
     ranking = Pieces.ranking.exclude(region="kantou")
