@@ -24,7 +24,11 @@ class _RankingAccessor:
 
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
         ranking = self._rankings.get(owner)
-        return self._rankings.setdefault(owner, Ranking(owner.instance())) if ranking is None else ranking
+        if ranking is None:
+            index = owner.instance()
+            ranking = self._rankings.setdefault(owner, Ranking(index))
+            vars(index)["ranking"] = ranking  # where Python looks first
+        return ranking
 
 
 class _ScoresAccessor:
