@@ -19,16 +19,10 @@ __all__ = ["Band", "RankIndex"]
 class _RankingAccessor:
     """Return the ranking of an index: ``PlayerRank.ranking``, as ``Player.objects`` returns a manager."""
 
-    def __init__(self) -> None:
-        self._rankings: dict[type, Ranking[Any]] = {}
-
     def __get__(self, instance: RankIndex[Member] | None, owner: type[RankIndex[Member]]) -> Ranking[Member]:
-        ranking = self._rankings.get(owner)
-        if ranking is None:
-            index = owner.instance()
-            ranking = self._rankings.setdefault(owner, Ranking(index))
-            vars(index)["ranking"] = ranking  # where Python looks first
-        return ranking
+        kept: dict[str, Ranking[Member]] = vars(owner.instance())  # Python looks there first
+        ranking = kept.get("ranking")
+        return kept.setdefault("ranking", Ranking(owner.instance())) if ranking is None else ranking
 
 
 class _ScoresAccessor:
