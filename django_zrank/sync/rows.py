@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
@@ -122,20 +122,27 @@ class _Selection:
     """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row."""
 
     def __init__(self, index: RankIndex) -> None:
-        self.rows = select(index)
-        self.compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(index.get_using())
-        self.sql, self.parameters = self.compiler.as_sql()
-        self.key: Any = index.model._meta.pk
+        self.index, self.rows = index, select(index)
 
-    def read(self, pk: Any) -> Iterator[Sequence[Any]]:
+    @cached_property
+    def statement(self) -> tuple[Any, str, Sequence[Any]]:
+        """The compiler, the text and the parameters. Raises ``EmptyResultSet``."""
+        compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(self.index.get_using())
+        return compiler, *compiler.as_sql()
+
+    def read(self, pk: Any) -> Iterable[Sequence[Any]]:
         """Return the rows of one member."""
-        connection = self.compiler.connection
+        try:
+            compiler, sql, parameters = self.statement
+        except EmptyResultSet:
+            return ()
+        connection, field = compiler.connection, self.index.model._meta.pk
         # As a lookup does: a value that isn't prepared is refused where no new row could have it, such as 0 on MySQL.
-        key = self.key.get_db_prep_value(self.key.get_prep_value(pk), connection, prepared=True)
+        key = field.get_db_prep_value(field.get_prep_value(pk), connection, prepared=True)
         with connection.cursor() as cursor:
-            cursor.execute(self.sql, [key if value is _KEY else value for value in self.parameters])
+            cursor.execute(sql, [key if value is _KEY else value for value in parameters])
             found = cursor.fetchall()
-        return self.compiler.results_iter([found])  # type: ignore[no-any-return]
+        return compiler.results_iter([found])  # type: ignore[no-any-return]
 
 
 class _Kept(Recent[_Selection], local):
@@ -198,10 +205,7 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
 def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
-    try:
-        selection = _kept.get(key) or _kept.keep(key, _Selection(index))
-    except EmptyResultSet:
-        return ()
+    selection = _kept.get(key) or _kept.keep(key, _Selection(index))
     # With ``idle``, a statement may have the time at which it was compiled.
     if len(pks) == 1 and not index.awake:
         return selection.read(pks[0])
