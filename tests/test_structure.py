@@ -176,3 +176,21 @@ def test_every_room_is_on_the_map() -> None:
     chart = (Path(__file__).parents[1] / "docs/design.md").read_text()
     packages = {name.removeprefix("django_zrank.").partition(".")[0] for name in MODULES if "." in name}
     assert {one for one in packages if f"`{one}.py`" not in chart and f"`{one}/`" not in chart} == set()
+
+
+def test_tests_from_outside_use_what_the_reference_shows() -> None:
+    """Commands, HTTP, SQL, keys in Redis and the public API: these tests survive what is rebuilt inside."""
+    tests = Path(__file__).parent
+    named = re.findall(r"^::: ([\w.]+)", (tests.parent / "docs/reference.md").read_text(), re.MULTILINE)
+    public = {"django_zrank", *(name if name in MODULES else name.rpartition(".")[0] for name in named)}
+    found = {
+        (path.name, source)
+        for path in sorted((tests / "outside").rglob("*.py"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for source in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+        )
+        if source.partition(".")[0] == "django_zrank" and source not in public
+    }
+    assert not found
