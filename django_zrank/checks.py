@@ -22,6 +22,7 @@ from django.core.checks import CheckMessage, Tags, register
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import Error, connections, models, router
 from django.db.models.constants import LOOKUP_SEP
+from django.urls import get_resolver
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
@@ -218,6 +219,26 @@ def check_tables(
                 message = f": triggers can't watch {table}, which {problem}."
                 found.append(error(type(index), message, hint, "zrank.E043"))
     return found
+
+
+_view_checks: Final[dict[Callable[..., list[CheckMessage]], None]] = {}
+
+
+def view_check(check: Callable[..., list[CheckMessage]]) -> Callable[..., list[CheckMessage]]:
+    """Register a check that comes with a module of views, so that a project without these views doesn't run it.
+
+    Django collects all checks before it runs the first one, which may load the URLconf: too early for this one.
+    """
+    _view_checks[check] = None
+    return check
+
+
+@register("zrank")
+def check_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The checks that come with the views in the project's URLs."""
+    with suppress(Exception):  # a URLconf that can't be loaded is Django's to report
+        _ = get_resolver().url_patterns
+    return list(chain.from_iterable(check(app_configs, **kwargs) for check in _view_checks))
 
 
 # Declarations
@@ -503,7 +524,12 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     cls, owner = type(index), index.get_owner()
     if owner is None:
         return
-    user_model = get_user_model()
+    try:
+        user_model = get_user_model()
+    except ImproperlyConfigured as raised:
+        hint = "Install django.contrib.auth or the app of AUTH_USER_MODEL, or leave owner out."
+        yield error(cls, f".owner: there is no user model: {raised}", hint, "zrank.E017")
+        return
     hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
     try:
         *_, last = follow(index.model, str(owner))

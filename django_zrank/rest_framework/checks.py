@@ -1,7 +1,4 @@
-"""System checks of the REST API, and the names of its parameters.
-
-This imports nothing of REST framework, as every ``manage.py`` command loads it.
-"""
+"""System checks of the REST API, which its views bring, and the names of its parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from inspect import isclass
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
-from django.core.checks import CheckMessage, register
-from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.core.checks import CheckMessage
+from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.urls import get_resolver
 
-from ..checks import warning
+from ..checks import view_check, warning
 from ..index import RankIndex
 from ..registry import registry
 
@@ -39,7 +36,7 @@ def filter_name(path: str, taken: Collection[str], paths: Collection[str]) -> st
     return name
 
 
-@register("zrank")
+@view_check
 def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check for facets that have the name of a parameter of the REST API."""
     messages: list[CheckMessage] = []
@@ -58,10 +55,13 @@ def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return messages
 
 
-@register("zrank")
+@view_check
 def check_owners(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check for indexes that are served, though the REST API can't look up the user's row."""
-    user_model, served = get_user_model(), _served()
+    try:
+        user_model, served = get_user_model(), _served()
+    except ImproperlyConfigured:  # no user can sign in
+        return []
     return [
         warning(
             type(index),

@@ -9,6 +9,7 @@ from functools import cache, lru_cache, partial
 from math import inf
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.exceptions import ValidationError as InvalidValue
 from django.db import DataError, connections, models, transaction
@@ -40,6 +41,9 @@ from ..registry import registry
 from . import exceptions, query, serializers
 from .checks import RESERVED, filter_name
 from .permissions import IsOwner, get_permission_classes
+
+if apps.is_installed("drf_spectacular"):
+    from . import openapi  # noqa: F401 - registers its extensions
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
