@@ -105,7 +105,7 @@ def test_parameters(schema: Schema) -> None:
     common |= {"region__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
     assert schema.parameters(PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
     assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id"}
-    assert schema.parameters(PATHS["me"]).keys() == common
+    assert schema.parameters(PATHS["me"]).keys() == common | {"member"}
     assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
     draw = {"n", "band", "ranks", "widen", "exclude", "member"}
