@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +13,10 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import models
 from django.db.models import QuerySet
+from django.test.utils import isolate_apps
 from django.urls import include, path
 from redis import Redis
 from rest_framework import serializers
@@ -366,3 +370,149 @@ def test_a_text_key_may_end_with_a_space(client: APIClient) -> None:
     assert [one["pk"] for one in drawn["results"]] == ["b "]
     assert client.get("/nicks/leaderboard/", {"pk": "b , c,d"}).json()["count"] == 3
     assert client.get("/nicks/leaderboard/b%20/").json()["pk"] == "b "
+
+
+# Several rows of a user
+
+
+@pytest.fixture
+def weeks(client: APIClient) -> list[WeekResult]:
+    """Two rows of the user in one week, and one in another; and one of somebody else."""
+    user, other = client.handler._force_user, User.objects.create_user("eve")  # type: ignore[attr-defined]
+    found = WeekResult.objects.bulk_create(
+        WeekResult(user=owner, week=week, points=points)
+        for owner, week, points in ((user, 1, 10), (user, 1, 20), (user, 2, 30), (other, 1, 15))
+    )
+    sync_now(Weeks)
+    return found
+
+
+def test_a_row_that_no_filter_chooses_is_named(client: APIClient, weeks: list[WeekResult]) -> None:
+    first, second, later, foreign = weeks
+    for action in ("leaderboard/me/", "leaderboard/me/around/", "recommendations/"):
+        url = f"/weeks/{action}"
+        for query, names in (({}, ["week", "member"]), ({"week": 1}, ["member"])):
+            response = client.get(url, query)
+            assert response.status_code == 400
+            assert (response.json()["code"], response.json()["parameters"]) == ("ambiguous_member", names)
+        for row in (first, second, later):
+            answer = client.get(url, {"member": row.pk}).json()
+            assert answer.get("pk", row.pk) == row.pk
+            if action.endswith("around/"):
+                assert row.pk in {one["pk"] for one in answer["results"]}
+        assert client.get(url, {"member": foreign.pk}).status_code == 403
+        assert client.get(url, {"member": 10**6}).status_code == 404
+        assert client.get(url, {"member": "x"}).status_code == 400
+        assert APIClient().get(url, {"member": first.pk}).status_code in (401, 403)
+    standing = client.get("/weeks/leaderboard/me/", {"member": first.pk, "week": 1}).json()
+    assert (standing["rank"], standing["count"]) == (3, 3)
+    assert client.get("/weeks/leaderboard/me/", {"member": later.pk, "week": 1}).status_code == 404
+    assert "no-store" in client.get("/weeks/leaderboard/me/", {"member": first.pk})["Cache-Control"]
+    # The path names the member already.
+    assert client.get(f"/weeks/leaderboard/{first.pk}/around/", {"member": first.pk}).status_code == 400
+    assert client.get(f"/weeks/leaderboard/{first.pk}/", {"member": first.pk}).status_code == 400
+
+
+def test_a_view_may_let_others_ask(client: APIClient, weeks: list[WeekResult]) -> None:
+    *_, foreign = weeks
+    url = "/staffed/leaderboard/me/"
+    assert client.get(url, {"member": foreign.pk}).status_code == 403
+    client.handler._force_user.is_staff = True  # type: ignore[attr-defined]
+    assert client.get(url, {"member": foreign.pk}).json()["pk"] == foreign.pk
+
+
+with isolate_apps("tests.testapp"):
+
+    class Character(models.Model):
+        user = models.ForeignKey(User, models.CASCADE, related_name="+")
+        region = models.CharField(max_length=9, unique=False)
+        realm = models.CharField(max_length=9)
+
+        class Meta:
+            app_label = "testapp"
+            unique_together = [("user", "realm")]
+
+    class Result(models.Model):
+        character = models.ForeignKey(Character, models.CASCADE, related_name="+")
+        week = models.IntegerField()
+        points = models.IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+            constraints = [
+                models.UniqueConstraint(fields=["character", "week"], name="one"),
+                models.UniqueConstraint(fields=["week"], condition=models.Q(points=0), name="some"),
+            ]
+
+
+@pytest.fixture
+def told(settings: Any) -> Any:
+    """Runs a command, and returns what it says of views; ``check --deploy`` by default."""
+
+    def run(*views: Any, command: str = "check", **options: Any) -> str:
+        settings.ROOT_URLCONF = tuple(
+            path(f"{at}/", view.as_view({"post" if hasattr(view, "change") else "get": "list"}))
+            for at, view in enumerate(views)
+        )
+        out = StringIO()
+        call_command(command, stdout=out, stderr=out, **(options or {"deploy": True}))
+        return " ".join(out.getvalue().split())
+
+    return run
+
+
+def served(facets: Any, base: Any = LeaderboardViewSet, **attributes: Any) -> Any:
+    """A view of an index of results with these facets."""
+    declared = {"name": "results", "model": Result, "order": ("-points",), "owner": "character__user"}
+    index = type("ResultRank", (RankIndex,), {**declared, "facets": facets})
+    return type("Results", (base,), {"index": index, **attributes})
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("facets", "is_told"),
+    [
+        ((), True),
+        (("week",), True),
+        (("week", "character__region"), True),
+        ((("week", "character__region"),), True),
+        (("character",), True),
+        (("character", "week"), False),
+        ((("week", "character__realm"),), False),
+        (("week", "character__realm"), False),
+        (("id",), False),
+    ],
+    ids=str,
+)
+def test_facets_that_may_not_choose_one_row(told: Any, facets: Any, is_told: bool) -> None:
+    said = told(served(facets))
+    assert ("zrank.W012" in said) == is_told
+    if is_told:
+        assert "ResultRank" in said
+        assert "get_member(self)" in said
+        assert "get_member(self, user)" in said
+        assert "member=" in said
+
+
+@pytest.mark.django_db
+def test_who_chooses_the_row_itself_is_not_warned(told: Any) -> None:
+    own = {"get_member": lambda self: None}
+    assert "zrank.W012" in told(served(("week",), RecommendationViewSet))
+    for view in (
+        served(("week",), **own),
+        served(("week",), get_ranking=lambda self: self.served.ranking),
+        served(("week",), ScoreViewSet),
+    ):
+        assert "zrank.W012" not in told(view)
+    view = served(("week",))
+    view.index.get_member = lambda self, user: None
+    assert "zrank.W012" not in told(view)
+    assert "zrank.W012" not in told()  # No view
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_other_commands_do_not_repeat_it(told: Any) -> None:
+    view = served(("week",))
+    assert "zrank.W012" in told(view)
+    assert "zrank.W012" not in told(view, command="zrank_status", skip_checks=False)
+    assert "zrank.W012" not in told(view, deploy=False)
