@@ -29,6 +29,7 @@ from django_zrank import rest_framework as api
 from django_zrank.health import health
 from django_zrank.rest_framework import IsOwner, LeaderboardViewSet, RecommendationViewSet, ScoreViewSet
 from django_zrank.testing import sync_now
+from tests.servers import RedisServer
 from tests.testapp.models import Nickname, Player, Team, Ticket, Video, WeekResult
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -516,3 +517,26 @@ def test_other_commands_do_not_repeat_it(told: Any) -> None:
     assert "zrank.W012" in told(view)
     assert "zrank.W012" not in told(view, command="zrank_status", skip_checks=False)
     assert "zrank.W012" not in told(view, deploy=False)
+
+
+# The health view
+
+
+@pytest.mark.django_db
+def test_health_promises_what_reads_keep_while_redis_hangs(
+    client: APIClient, settings: Any, redis_binary: str
+) -> None:
+    """No index is asked once a second is over. SQL answers for those, too."""
+    settings.ZRANK = {"UNHEALTHY": "database"}
+    with RedisServer(redis_binary) as server:
+        options = {"SOCKET_TIMEOUT": 0.6, "SOCKET_CONNECT_TIMEOUT": 0.6}
+        alias = {**settings.CACHES["zrank"], "LOCATION": server.url, "OPTIONS": options}
+        settings.CACHES = {**settings.CACHES, "zrank": alias}
+        server.freeze()
+        try:
+            health = client.get("/health/", {"index": ["player", "ascending", "nickname"]})
+            read = client.get("/api/nickname/leaderboard/")
+        finally:
+            server.kill()
+    assert (read.status_code, health.status_code) == (200, 200)
+    assert health.json()["indexes"] == {"player": "by SQL", "ascending": "by SQL", "nickname": "not asked"}
