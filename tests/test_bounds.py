@@ -122,7 +122,7 @@ def test_memory_is_that_of_those_in_the_list(zrank: Redis, ranking: Ranking[Any]
 
 def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
     assert sum(ranking.within(scan=4).counts("region").values()) == 399
-    with pytest.raises(FilterTooLarge, match="region: there are more than 3 values"):
+    with pytest.raises(FilterTooLarge, match="region: there are 4 values to count, more than 3"):
         ranking.within(scan=3).counts("region")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -155,7 +156,8 @@ urlpatterns = [
     path("price/scores/<pk>/", change(index=Prices)),
     path("weeks/", routes("weeks", index=Weeks, member_permission_classes=[IsOwner])),
     path("staffed/", routes("staffed", index=Weeks, member_permission_classes=[IsOwner | IsAdminUser])),
-    path("kept/", routes("kept", index=Players, keep_counts=1.0)),
+    path("kept/", routes("kept", index=Players, keep_counts=60)),
+    path("few/", routes("few", index=Players, max_scan=1000)),
     path("health/", health),
     path("api/", include("django_zrank.rest_framework.urls")),
 ]
@@ -540,3 +542,63 @@ def test_health_promises_what_reads_keep_while_redis_hangs(
             server.kill()
     assert (read.status_code, health.status_code) == (200, 200)
     assert health.json()["indexes"] == {"player": "by SQL", "ascending": "by SQL", "nickname": "not asked"}
+
+
+# Counts
+
+VALUES = 1200
+
+
+@pytest.fixture
+def values(client: APIClient, settings: Any) -> None:
+    """A player for each of many values."""
+    settings.ZRANK = {"UNHEALTHY": "serve_stale"}  # No look at the database, once a second
+    Player.objects.bulk_create(Player(level=at, bio=f"value {at % VALUES}") for at in range(VALUES + 1))
+    sync_now(Players)
+    Players.ranking.count()
+
+
+def calls(zrank: Redis) -> dict[str, int]:
+    """How often each command was called since the last time."""
+    stats: Any = zrank.info("commandstats")
+    zrank.config_resetstat()
+    return {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
+
+
+@pytest.mark.usefixtures("values")
+def test_values_are_counted_once_whoever_asks(client: APIClient, zrank: Redis) -> None:
+    most = {"count": VALUES, "results": [{"values": {"bio": "value 0"}, "count": 2}]}
+    calls(zrank)
+    with ThreadPoolExecutor(8) as pool:
+        asked = {"facet": "bio", "n": 1}
+        answers = list(pool.map(lambda _: client.get("/kept/leaderboard/counts/", asked).json(), range(24)))
+    assert answers == [most] * 24
+    assert calls(zrank)["zcard"] == VALUES
+    for n in (1, 2, 500):
+        answer = client.get("/kept/leaderboard/counts/", {"facet": "bio", "n": n}).json()
+        assert (answer["count"], len(answer["results"])) == (VALUES, n)
+    assert "zcard" not in calls(zrank)
+    # What is counted is kept, and nothing else: a filter, and a build.
+    found = client.get("/kept/leaderboard/counts/", {"facet": "bio", "bio": "value 0"}).json()
+    assert found == {"count": 1, "results": most["results"]}
+    Player.objects.filter(bio="value 1").update(bio="value 0")
+    sync_now(Players)
+    found = client.get("/kept/leaderboard/counts/", {"facet": "bio", "n": 1}).json()
+    assert (found["count"], found["results"][0]["count"]) == (VALUES - 1, 3)
+
+
+@pytest.mark.usefixtures("values")
+def test_no_call_counts_many_values(client: APIClient, zrank: Redis) -> None:
+    """500 at a time, and none if there are more than the view allows."""
+    calls(zrank)
+    assert client.get("/hiding/leaderboard/counts/", {"facet": "bio"}).status_code == 200
+    counted = calls(zrank)
+    assert counted["zcard"] == VALUES
+    assert counted["evalsha"] >= VALUES / 500
+    answer = client.get("/few/leaderboard/counts/", {"facet": "bio", "n": 1})
+    assert (answer.status_code, answer.json()["code"]) == (400, "filter_too_large")
+    assert "zcard" not in calls(zrank)
+
+
+def test_counts_are_kept_for_a_second_unless_the_view_says_otherwise() -> None:
+    assert LeaderboardViewSet.keep_counts == 1.0
