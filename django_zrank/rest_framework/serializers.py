@@ -87,12 +87,12 @@ class ChangeSerializer(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
-class _Spelled:
+class _Spelled(serializers.Field[Any, Any, Any, Any]):
     """A number that a client may send as text, too."""
 
     pattern = REAL
 
-    def to_internal_value(self: Any, data: Any) -> Any:
+    def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str) and not re.fullmatch(self.pattern, data):
             self.fail("invalid")
         return super().to_internal_value(data)

@@ -527,7 +527,7 @@ class LeaderboardViewSet(IndexViewSet):
         "counts": query.CountsQuery,
     }
     filtered_actions = ("list", "retrieve", "me", "around")
-    pagination_class = get_pagination_class()
+    pagination_class: type[pagination.BasePagination] | None = get_pagination_class()
 
     default_n = 10
     """Members around one where the request doesn't say how many."""

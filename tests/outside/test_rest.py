@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -602,3 +604,27 @@ def test_no_call_counts_many_values(client: APIClient, zrank: Redis) -> None:
 
 def test_counts_are_kept_for_a_second_unless_the_view_says_otherwise() -> None:
     assert LeaderboardViewSet.keep_counts == 1.0
+
+
+# Types
+
+
+@pytest.mark.slow
+def test_the_views_of_the_page_are_typed(tmp_path: Path) -> None:
+    """``mypy --strict`` accepts the examples of docs/rest.md that set permissions."""
+    pytest.importorskip("mypy")
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "rest.md").read_text(), re.DOTALL)
+    chosen = [block for block in blocks if "permission_classes =" in block]
+    assert len(chosen) == 2
+    module = tmp_path / "views.py"
+    module.write_text("\n".join(["from tests.testapp.zrank import PlayerRank", *chosen]))
+    arguments = ["--strict", "--config-file=pyproject.toml", f"--cache-dir={tmp_path}", str(module)]
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", *arguments],
+        cwd=DOCS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not re.findall(r"^.*views\.py:.*$", found.stdout, re.MULTILINE)
+    assert "checked 1 source file" in found.stdout or "Success" in found.stdout, found.stdout + found.stderr
