@@ -82,7 +82,7 @@ def check_owners(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @view_check(deploy=True)
 def check_several_rows(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check for indexes of which a user may own several rows that no filter tells apart."""
-    views = sys.modules["django_zrank.rest_framework.viewsets"]
+    views = _views()
     served = {
         index
         for view, indexes in _served_by().items()
@@ -148,6 +148,11 @@ def _served() -> set[type[RankIndex]]:
     return {index for indexes in _served_by().values() for index in indexes}
 
 
+def _views() -> Any:
+    """Return the module of views; None if it couldn't be loaded."""
+    return sys.modules.get("django_zrank.rest_framework.viewsets")
+
+
 def _served_by() -> dict[Any, set[type[RankIndex]]]:
     """Return the indexes that each view in the project's URLs answers for."""
     found: dict[Any, set[type[RankIndex]]] = {}
@@ -157,7 +162,7 @@ def _served_by() -> dict[Any, set[type[RankIndex]]]:
             patterns += getattr(pattern, "url_patterns", ())
     except Exception:  # noqa: BLE001 - a URLconf that can't be loaded is Django's to report
         return found
-    base = getattr(sys.modules.get("django_zrank.rest_framework.viewsets"), "IndexViewSet", None)
+    base = getattr(_views(), "IndexViewSet", None)
     for pattern in patterns:
         callback: Any = getattr(pattern, "callback", None)
         if base is None or not isclass(getattr(callback, "cls", None)) or not issubclass(callback.cls, base):

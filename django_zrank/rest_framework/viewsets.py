@@ -293,7 +293,8 @@ class IndexViewSet(GenericViewSet[Any]):
         needed = {
             part for path in differing for part in (faceting.of([path]) or faceting.reading(path)).paths
         }
-        return [*(name for name, path in filters if path in needed), "member"]
+        names = [name for name, path in filters if path in needed]
+        return [*names, *(["member"] if "member" in self.get_query().fields else [])]
 
     def get_object(self) -> Any:
         """Return the row that the path names."""
@@ -325,7 +326,8 @@ class IndexViewSet(GenericViewSet[Any]):
     def _get_visible(self) -> models.QuerySet[Any]:
         """Return the rows among which one is found by its key. The parameters of filter backends choose the members
         that are shown, not the one that ``?member=`` names: only what hides it without them hides it."""
-        if "member" not in self.arguments:
+        # An action of the project has its own parameters.
+        if self.action not in self.query_classes or "member" not in self.arguments:
             return self.filter_queryset(self.get_queryset())
         request = self.request._request
         given, request.GET = request.GET, QueryDict()

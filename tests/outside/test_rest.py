@@ -23,7 +23,9 @@ from django.test.utils import isolate_apps
 from django.urls import include, path
 from redis import Redis
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.permissions import AllowAny, IsAdminUser
+from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
 
@@ -147,6 +149,21 @@ def change(**attributes: Any) -> Any:
     return ScoreViewSet.as_view({"post": "change"}, permission_classes=[AllowAny], **attributes)
 
 
+class Greeting(LeaderboardViewSet):
+    """An action of the project's own."""
+
+    index = Players
+    permission_classes = [AllowAny]
+    filter_backends = [Visible]
+
+    @action(detail=True)
+    def greet(self, request: Any, pk: str) -> Response:
+        return Response(f"{request.query_params['mood']} {self.get_object().name}")
+
+
+greeting = SimpleRouter()
+greeting.register("", Greeting, "greeting")
+
 urlpatterns = [
     path("hiding/", routes("hiding", **HIDING)),
     path("hiding/scores/<pk>/", change(index=Views, filter_backends=[Public])),
@@ -160,6 +177,7 @@ urlpatterns = [
     path("staffed/", routes("staffed", index=Weeks, member_permission_classes=[IsOwner | IsAdminUser])),
     path("kept/", routes("kept", index=Players, keep_counts=60)),
     path("few/", routes("few", index=Players, max_scan=1000)),
+    path("greeting/", include(greeting.urls)),
     path("health/", health),
     path("api/", include("django_zrank.rest_framework.urls")),
 ]
@@ -188,7 +206,7 @@ PARAMETERS = sorted(
 )
 """Every parameter that docs/rest.md lists."""
 
-SECRET, ABSENT = 987_654_321, 987_654_322
+SECRET, ABSENT = 987_654_321, 987_654_320
 """The id of a hidden row, and one of no row."""
 
 
@@ -255,6 +273,12 @@ def test_a_shown_row_is_found_as_before(client: APIClient, hidden: None) -> None
     for url in (f"leaderboard/{pk}/", f"leaderboard/{pk}/around/", f"recommendations/?member={pk}"):
         assert client.get(f"/hiding/{url}").status_code == 200
     assert client.get("/hiding/leaderboard/", {"pk": f"{pk},{SECRET}"}).json()["count"] == 1
+
+
+def test_an_action_of_the_project_finds_rows_in_the_same_way(client: APIClient, hidden: None) -> None:
+    pk = Player.objects.get(name="me").pk
+    assert client.get(f"/greeting/{pk}/greet/", {"mood": "happy"}).json() == "happy me"
+    assert client.get(f"/greeting/{SECRET}/greet/", {"mood": "happy"}).status_code == 404
 
 
 # Spellings
@@ -394,8 +418,8 @@ def weeks(client: APIClient) -> list[WeekResult]:
 
 def test_a_row_that_no_filter_chooses_is_named(client: APIClient, weeks: list[WeekResult]) -> None:
     first, second, later, foreign = weeks
-    for action in ("leaderboard/me/", "leaderboard/me/around/", "recommendations/"):
-        url = f"/weeks/{action}"
+    for route in ("leaderboard/me/", "leaderboard/me/around/", "recommendations/"):
+        url = f"/weeks/{route}"
         for query, names in (({}, ["week", "member"]), ({"week": 1}, ["member"])):
             response = client.get(url, query)
             assert response.status_code == 400
@@ -403,7 +427,7 @@ def test_a_row_that_no_filter_chooses_is_named(client: APIClient, weeks: list[We
         for row in (first, second, later):
             answer = client.get(url, {"member": row.pk}).json()
             assert answer.get("pk", row.pk) == row.pk
-            if action.endswith("around/"):
+            if route.endswith("around/"):
                 assert row.pk in {one["pk"] for one in answer["results"]}
         assert client.get(url, {"member": foreign.pk}).status_code == 403
         assert client.get(url, {"member": 10**6}).status_code == 404

@@ -190,7 +190,7 @@ def test_a_rank_that_is_left_out(schema: Schema) -> None:
     assert both["required"] == ["asked_at", "pk", "score"]
 
 
-def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Schema, user: Any) -> None:
+def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Player], user: Any) -> None:
     sync_now(Tied)
     for path, query in (
         (PATHS["list"], {"page_size": 3}),
