@@ -18,14 +18,10 @@ class ZRankConfig(AppConfig):
     def ready(self) -> None:
         # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
-        from .rest_framework import checks as rest_checks  # noqa: F401
         from .sync.signal_handlers import connect_all
         from .sync.triggers import guard, renew
 
         remember()
-        if apps.is_installed("drf_spectacular"):
-            from .rest_framework import openapi  # noqa: F401 - registers them
-
         autodiscover_modules("zrank")
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.

@@ -21,7 +21,7 @@ from django.core import checks
 from django.core.checks import CheckMessage, Tags, register
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.db import Error, connections, models, router
-from django.db.models.constants import LOOKUP_SEP
+from django.urls import get_resolver
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
@@ -218,6 +218,45 @@ def check_tables(
                 message = f": triggers can't watch {table}, which {problem}."
                 found.append(error(type(index), message, hint, "zrank.E043"))
     return found
+
+
+ViewCheck = Callable[..., list[CheckMessage]]
+
+_view_checks: Final[dict[ViewCheck, bool]] = {}
+"""True for those of a deployment."""
+
+
+def view_check(*, deploy: bool = False) -> Callable[[ViewCheck], ViewCheck]:
+    """Register a check that comes with a module of views, so that a project without these views doesn't run it.
+
+    Django collects all checks before it runs the first one, which may load the URLconf: too early for this one.
+    ``deploy``: True to run it in ``check --deploy`` alone, and not before every command.
+    """
+
+    def register_check(check: ViewCheck) -> ViewCheck:
+        _view_checks[check] = deploy
+        return check
+
+    return register_check
+
+
+def _run_view_checks(app_configs: Apps, deploy: bool, **kwargs: Any) -> list[CheckMessage]:
+    with suppress(Exception):  # a URLconf that can't be loaded is Django's to report
+        _ = get_resolver().url_patterns
+    chosen = [check for check, at_deployment in _view_checks.items() if at_deployment == deploy]
+    return list(chain.from_iterable(check(app_configs, **kwargs) for check in chosen))
+
+
+@register("zrank")
+def check_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """The checks that come with the views in the project's URLs."""
+    return _run_view_checks(app_configs, deploy=False, **kwargs)
+
+
+@register("zrank", deploy=True)
+def check_deployed_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """Those of a deployment."""
+    return _run_view_checks(app_configs, deploy=True, **kwargs)
 
 
 # Declarations
@@ -503,7 +542,12 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     cls, owner = type(index), index.get_owner()
     if owner is None:
         return
-    user_model = get_user_model()
+    try:
+        user_model = get_user_model()
+    except ImproperlyConfigured as raised:
+        hint = "Install django.contrib.auth or the app of AUTH_USER_MODEL, or leave owner out."
+        yield error(cls, f".owner: there is no user model: {raised}", hint, "zrank.E017")
+        return
     hint = f"It must be a lookup path from {index.model._meta.label} to {user_model._meta.label}."
     try:
         *_, last = follow(index.model, str(owner))
@@ -517,17 +561,6 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     if not ends_at_user:
         yield error(cls, f".owner {owner!r} does not end at the user model.", hint, "zrank.E018")
         return
-    own = f"{owner}{LOOKUP_SEP}"  # Facets of the user are the same in all rows.
-    is_told_apart = any(not f"{path}{LOOKUP_SEP}".startswith(own) for path in index.faceting.paths)
-    if index.has_several and cls.get_member is RankIndex.get_member and not is_told_apart:
-        message = (
-            f".owner: a user may own several rows by {owner!r}, and no facet tells them apart, so the REST API can't "
-            "choose one."
-        )
-        hint = (
-            'Declare a column in which they differ, such as facets = ("season",), or override get_member().'
-        )
-        yield warning(cls, message, hint, "zrank.W012")
 
 
 def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:

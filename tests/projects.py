@@ -106,11 +106,11 @@ class Project:
         project.environment = {**self.environment, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         return project
 
-    def run(self, *args: str) -> str:
+    def run(self, *args: str, **environment: str) -> str:
         done = subprocess.run(
             [sys.executable, *args],
             cwd=self.folder,
-            env=self.environment,
+            env={**self.environment, **environment},
             capture_output=True,
             text=True,
             timeout=120,

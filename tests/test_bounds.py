@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
+from django_zrank.queries.counts import CountFacet
 from django_zrank.ranking import Ranking
 from tests.populations import populate
 from tests.test_ranking import CompetitorRank
@@ -122,8 +123,14 @@ def test_memory_is_that_of_those_in_the_list(zrank: Redis, ranking: Ranking[Any]
 
 def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
     assert sum(ranking.within(scan=4).counts("region").values()) == 399
-    with pytest.raises(FilterTooLarge, match="region: there are more than 3 values"):
+    with pytest.raises(FilterTooLarge, match="region: there are 4 values to count, more than 3"):
         ranking.within(scan=3).counts("region")
+
+
+def test_counts_of_several_shards_share_a_round_trip_as_they_cost(ranking: Ranking[Any]) -> None:
+    facet = Bounded.instance().faceting.all[0]
+    request: Any = next(CountFacet(facet).query(ranking.view, ranking.store.live))
+    assert 500 < request.calls[0].cost < 3000
 
 
 @pytest.mark.parametrize("verb", ["filter", "exclude"])

@@ -26,15 +26,12 @@ MODULES = {
 DEFERRED = {
     # Models and signals can't be loaded before Django's registry of apps is full.
     ("django_zrank.apps", "django_zrank.checks"),
-    ("django_zrank.apps", "django_zrank.rest_framework.checks"),
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
     ("django_zrank.apps", "django_zrank.sync.triggers"),
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
     ("django_zrank.index", "django_zrank.sync.erase"),
-    # drf-spectacular is optional.
-    ("django_zrank.apps", "django_zrank.rest_framework.openapi"),
 }
 """Imports within functions: (module, what it imports)."""
 

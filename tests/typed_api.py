@@ -7,8 +7,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from rest_framework.permissions import IsAdminUser
+
 from django_zrank import Entries, Entry, RankIndex, Ranking, Recommendations
 from django_zrank.groups import Group
+from django_zrank.rest_framework import IsOwner, LeaderboardViewSet, RecommendationViewSet, ScoreViewSet
 from django_zrank.scores import Scores
 from tests.testapp.models import Player
 
@@ -27,6 +30,24 @@ class Typed(RankIndex[Player]):
 class Untyped(RankIndex):
     model = Player
     order = ("-level",)
+
+
+class Opponents(RecommendationViewSet):
+    index = Typed
+    permission_classes = [~IsAdminUser]
+    member_permission_classes = [IsOwner | IsAdminUser]
+    max_band = (50, 100)
+
+
+class Board(LeaderboardViewSet):
+    index = Typed
+    pagination_class = None
+    max_age = None
+    keep_counts = None
+
+
+class Changes(ScoreViewSet):
+    permission_classes = [IsOwner]
 
 
 if TYPE_CHECKING:

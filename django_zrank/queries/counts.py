@@ -16,8 +16,13 @@ from .view import View
 
 __all__ = ["CountFacet", "Size"]
 
-_PAGE: Final = 1000
+_PAGE: Final = 500
 """The values of a facet that are read in one round trip."""
+
+_COST: Final = 3
+"""Microseconds that a value takes of the server."""
+
+_NO_BOUND: Final = 2**53
 
 
 class Size(NamedTuple):
@@ -44,16 +49,21 @@ class CountFacet(NamedTuple):
         own = f"{self.facet.name}:"
         if view.scope.clauses and not self.covered:
             return (yield from _read_made(view, keys, own))
-        names = (self.covered or own).encode()
+        names, most = (self.covered or own).encode(), _NO_BOUND if view.scan is None else view.scan
         found: dict[bytes, int] = {}
+        last = b""
         while True:
-            arguments = (keys.generation, names, max(found, default=b""), _PAGE)
-            reply = yield from one(Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments))
-            found |= dict(zip(reply[::2], reply[1::2], strict=True))
-            if view.scan is not None and len(found) > view.scan:
-                raise FilterTooLarge(f"{self.facet.name}: there are more than {view.scan:,} values to count")
+            arguments = (keys.generation, names, last, _PAGE, most)
+            call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments, _COST * _PAGE)
+            values, *reply = yield from one(call)
+            if values > most:
+                raise FilterTooLarge(
+                    f"{self.facet.name}: there are {values:,} values to count, more than {most:,}"
+                )
+            found |= zip(reply[::2], reply[1::2], strict=True)
             if len(reply) < 2 * _PAGE:
                 return {own.encode() + name.removeprefix(names): count for name, count in found.items()}
+            last = reply[-2]
 
 
 def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:

@@ -1,25 +1,23 @@
-"""System checks of the REST API, and the names of its parameters.
-
-This imports nothing of REST framework, as every ``manage.py`` command loads it.
-"""
+"""System checks of the REST API, which its views bring, and the names of its parameters."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from inspect import isclass
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
-from django.core.checks import CheckMessage, register
-from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.core.checks import CheckMessage
+from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
+from django.db.models.constants import LOOKUP_SEP
 from django.urls import get_resolver
 
-from ..checks import warning
+from ..checks import view_check, warning
 from ..index import RankIndex
 from ..registry import registry
 
-__all__ = ["RESERVED", "check_facet_names", "check_owners", "filter_name"]
+__all__ = ["RESERVED", "check_facet_names", "check_owners", "check_several_rows", "filter_name"]
 
 RESERVED: Final = frozenset(
     [
@@ -39,7 +37,7 @@ def filter_name(path: str, taken: Collection[str], paths: Collection[str]) -> st
     return name
 
 
-@register("zrank")
+@view_check()
 def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check for facets that have the name of a parameter of the REST API."""
     messages: list[CheckMessage] = []
@@ -58,10 +56,13 @@ def check_facet_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return messages
 
 
-@register("zrank")
+@view_check()
 def check_owners(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Check for indexes that are served, though the REST API can't look up the user's row."""
-    user_model, served = get_user_model(), _served()
+    try:
+        user_model, served = get_user_model(), _served()
+    except ImproperlyConfigured:  # no user can sign in
+        return []
     return [
         warning(
             type(index),
@@ -78,24 +79,99 @@ def check_owners(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+@view_check(deploy=True)
+def check_several_rows(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check for indexes of which a user may own several rows that no filter tells apart."""
+    views = _views()
+    served = {
+        index
+        for view, indexes in _served_by().items()
+        if not issubclass(view, views.ScoreViewSet)
+        and all(getattr(view, name) is getattr(views.IndexViewSet, name) for name in _CHOICE)
+        for index in indexes
+    }
+    return [
+        warning(
+            cls,
+            f".owner: a user may own several rows by {index.get_owner()!r}, and no unique constraint says that facets "
+            "tell them apart, so me/ and recommendations/ return a 400 (ambiguous_member) if filters leave several.",
+            'Add a UniqueConstraint of the owner and of columns in facets, such as fields=["user", "season"] with '
+            'facets = ("season",). Or choose the row: override get_member(self) of the view, or get_member(self, user) '
+            "of the index. If clients choose it by ?member=, silence this.",
+            "zrank.W012",
+        )
+        for cls, index in sorted(((cls, cls.instance()) for cls in served), key=lambda one: one[1].name)
+        if cls.get_member is RankIndex.get_member and _may_leave_several(index)
+    ]
+
+
+_CHOICE: Final = ("get_member", "get_asking", "get_ranking")
+"""The methods of a view by which a project may choose one of several rows."""
+
+
+def _may_leave_several(index: RankIndex) -> bool:
+    owner = index.get_owner()
+    try:
+        return (
+            owner is not None
+            and index.has_several
+            and not _is_told(index.model, {owner, *index.faceting.paths})
+        )
+    except (FieldDoesNotExist, FieldError):
+        return False  # zrank.E017, zrank.E025
+
+
+def _is_told(model: Any, paths: Collection[str]) -> bool:
+    """Return True if unique constraints allow at most one row of ``model`` with certain values at ``paths``."""
+
+    def is_fixed(name: str) -> bool:
+        field = model._meta.get_field(name)
+        if {name, field.attname, "pk" if field.primary_key else name} & set(paths):
+            return True
+        begin = f"{name}{LOOKUP_SEP}"
+        beyond = {path.removeprefix(begin) for path in paths if path.startswith(begin)}
+        return bool(beyond) and _is_told(field.related_model, beyond)
+
+    return any(all(map(is_fixed, names)) for names in _unique_columns(model))
+
+
+def _unique_columns(model: Any) -> Iterator[Collection[str]]:
+    """Yield the fields of each unique constraint of a model, and of its parents."""
+    for options in (one._meta for one in (model, *model._meta.get_parent_list())):
+        yield from ([field.name] for field in options.local_concrete_fields if field.unique)
+        yield from options.unique_together
+        yield from (constraint.fields for constraint in options.total_unique_constraints)
+
+
 def _served() -> set[type[RankIndex]]:
     """Return the indexes that a view in the project's URLs answers for."""
-    found: set[type[RankIndex]] = set()
+    return {index for indexes in _served_by().values() for index in indexes}
+
+
+def _views() -> Any:
+    """Return the module of views; None if it couldn't be loaded."""
+    return sys.modules.get("django_zrank.rest_framework.viewsets")
+
+
+def _served_by() -> dict[Any, set[type[RankIndex]]]:
+    """Return the indexes that each view in the project's URLs answers for."""
+    found: dict[Any, set[type[RankIndex]]] = {}
     try:
         patterns = list(get_resolver().url_patterns)
         for pattern in patterns:  # grows
             patterns += getattr(pattern, "url_patterns", ())
     except Exception:  # noqa: BLE001 - a URLconf that can't be loaded is Django's to report
         return found
-    base = getattr(sys.modules.get("django_zrank.rest_framework.viewsets"), "IndexViewSet", None)
+    base = getattr(_views(), "IndexViewSet", None)
     for pattern in patterns:
         callback: Any = getattr(pattern, "callback", None)
         if base is None or not isclass(getattr(callback, "cls", None)) or not issubclass(callback.cls, base):
             continue
         view: Any = callback.cls
         index = callback.initkwargs.get("index", view.index)
+        served = found.setdefault(view, set())
         if index is not None:
-            found.add(index if isinstance(index, type) else type(index))
+            served.add(index if isinstance(index, type) else type(index))
         elif view.get_index is base.get_index and view.get_member is base.get_member:  # others: unknown
-            found.update(map(type, registry.all()))
+            served.update(map(type, registry.all()))
     return found

@@ -259,7 +259,7 @@ class IndexAutoSchema(AutoSchema):
         return not (serializer is None and self._is_draw()) and super()._is_list_view(serializer)
 
 
-# Extensions of drf-spectacular, which finds them once this is imported: by ready(), if it is installed.
+# Extensions of drf-spectacular, which finds them once this is imported: by the views, if it is installed.
 
 
 class IndexViewExtension(OpenApiViewExtension):

@@ -1,7 +1,7 @@
 """Query strings: fields of parameters, and a serializer for each action.
 
-A query string is text: ``" 7"``, ``7.0`` and ``٣`` are not read as numbers. Unknown parameters are refused: if a
-misspelt filter were ignored, the response would show everybody.
+Values are spelled as :mod:`.spelling` says. Unknown parameters are refused: if a misspelt filter were ignored, the
+response would show everybody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import attrgetter, methodcaller
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import models
@@ -32,21 +32,12 @@ from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
 from .serializers import Schema, enumeration, facet_schema, key_schema, score_field
+from .spelling import NUMBER, PRINTABLE, SPAN, WHOLE, spelled, spelled_for
 
 logger = logging.getLogger("django_zrank")
 
 
 # Fields
-
-WHOLE: Final = "-?[0-9]{1,1000}"
-
-NUMBER: Final = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
-"""A distance between numbers, as JavaScript and Python write one."""
-
-SPAN: Final = (
-    r"(?:P[0-9]{1,5}D|PT[0-9]{1,6}[HMS]|(?:[0-9]{1,5} )?[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]{1,6})?)"
-)
-"""A distance between times in the notations that the documentation names. Django reads some more."""
 
 
 class QueryField(serializers.Field[Any, Any, Any, Any]):
@@ -81,14 +72,23 @@ class IntegerField(QueryField, serializers.IntegerField):
         self.schema = {"type": "integer", **{name: at for name, at in bounds.items() if at is not None}}
 
     def parse(self, text: str) -> int:
-        return int(_spelled(WHOLE, text))
+        return int(spelled(WHOLE, text))
 
 
-def _spelled(pattern: str, text: str) -> str:
-    """Return ``text``. Raises ``ValueError`` for other spellings that Python reads as numbers: " 7", "1_000", "٣"."""
-    if not re.fullmatch(pattern, text):
-        raise ValueError(_("write a number such as 10 or 2.5"))
-    return text
+class PageField(serializers.CharField):
+    """The number of a page, or what else the paginator takes for one: it parses and describes pages."""
+
+    default_error_messages = dict.fromkeys(("blank", "invalid"), _("A valid integer is required."))
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            int(data)
+        except ValueError:
+            return data  # "last", or a page that isn't there
+        try:
+            return spelled(WHOLE, data)
+        except ValueError:
+            self.fail("invalid")
 
 
 class ListField(QueryField):
@@ -136,7 +136,7 @@ class MemberField(QueryField):
     def parse(self, text: str) -> Any:
         if not text:
             raise ValueError("empty")
-        return self.index.parse_pk(text)
+        return self.index.parse_pk(spelled_for(self.index.model._meta.pk, text))
 
 
 class MembersField(CommaField):
@@ -147,11 +147,13 @@ class MembersField(CommaField):
 
     def __init__(self, index: RankIndex, max_length: int, **options: Any) -> None:
         super().__init__(MemberField(index), max_length, **options)
-        pattern = r"^(?:\\,|[^,\u0000])*[^\s,\\\u0000](?:\\,|[^,\\\u0000])*$"
-        self.schema["items"] = _with_pattern(key_schema(index), pattern)
+        key = key_schema(index)
+        self.is_text = key == {"type": "string"}
+        self.schema["items"] = _with_pattern(key, r"^(?:\\,|[^,\u0000])*(?:\\,|[^,\\\u0000])$")
 
     def split(self, data: list[str]) -> list[str]:
-        return [text.strip() for text in super().split(data)]
+        # A key that is text may begin or end with a space.
+        return [text if self.is_text else text.strip(" ") for text in super().split(data)]
 
 
 class PointField(QueryField):
@@ -167,7 +169,7 @@ class PointField(QueryField):
     def parse(self, text: str) -> Any:
         field = score_field(self.index)
         try:
-            value = field.to_python(_spelled(WHOLE, text) if isinstance(field, models.IntegerField) else text)
+            value = field.to_python(spelled_for(field, text))
         except ValidationError as error:
             raise ValueError(text) from error
         self.index.ordering.ahead_of(value, reverse=False)
@@ -203,7 +205,7 @@ class RanksField(QueryField):
         return band[0], band[1]
 
     def parse_side(self, text: str) -> Any:
-        return min(int(Decimal(_spelled(NUMBER, text))), 10**9)  # More than any ranking has
+        return min(int(Decimal(spelled(NUMBER, text))), 10**9)  # More than any ranking has
 
     def units(self, side: Any) -> Any:
         return side
@@ -224,9 +226,9 @@ class BandField(RanksField):
         super().__init__(ceiling, **options)
 
     def parse_side(self, text: str) -> Any:
-        distance = self.index.parse_band(text)
+        distance = self.index.parse_band(spelled(PRINTABLE, text))
         if not isinstance(distance, timedelta):
-            _spelled(NUMBER, text)
+            spelled(NUMBER, text)
         return distance
 
     def units(self, side: Any) -> Any:
@@ -260,10 +262,7 @@ class ValueField(QueryField):
         self.schema = {**schema, "enum": choices} if choices else _with_pattern(schema, r"^[^\u0000]*$")
 
     def parse(self, text: str) -> Any:
-        if isinstance(self.column, models.BooleanField):
-            text = {"true": "True", "false": "False"}.get(text.lower(), "")
-        elif isinstance(self.column, models.IntegerField):
-            _spelled(WHOLE, text)
+        text = spelled_for(self.column, text)
         if "\0" in text:
             raise ValueError(text)  # No database holds it
         value = self.facet.parse_value(self.path, text)
@@ -465,13 +464,21 @@ class ListQuery(QuerySerializer):
     def get_parameters(self) -> dict[str, Any]:
         texts = {1: _("The number of results on a page."), 0: _("The number of results to skip.")}
         ids = _("Only these members, as they rank among all: ids, separated by commas.")
-        # REST framework would serve the first page for an empty one.
-        page = serializers.CharField(error_messages={"blank": _("A valid integer is required.")})
         pages = {
-            name: page if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
+            name: PageField() if lowest is None else IntegerField(min_value=lowest, help_text=texts[lowest])
             for name, lowest in self.context["pages"]
         }
         return {**super().get_parameters(), **pages, "pk": MembersField(self.index, 100, help_text=ids)}
+
+
+class MeQuery(QuerySerializer):
+    """The query string of ``GET /leaderboard/me/``."""
+
+    def get_parameters(self) -> dict[str, Any]:
+        help_text = _(
+            "The id of the member, if several are yours. Default: the only one that passes the filters."
+        )
+        return {**super().get_parameters(), "member": MemberField(self.index, help_text=help_text)}
 
 
 class AroundQuery(QuerySerializer):
@@ -482,6 +489,10 @@ class AroundQuery(QuerySerializer):
     def get_parameters(self) -> dict[str, Any]:
         n = IntegerField(min_value=1, max_value=self.context["max_n"], help_text=self.n_text)
         return {**super().get_parameters(), "n": n}
+
+
+class AroundMeQuery(MeQuery, AroundQuery):
+    """The query string of ``GET /leaderboard/me/around/``."""
 
 
 class CountsQuery(AroundQuery):

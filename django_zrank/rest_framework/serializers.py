@@ -17,6 +17,7 @@ from ..codec.fields import follow, value_field
 from ..codec.units import EXACT, EXACT_LOW, Day, Moment
 from ..entries import Entry
 from ..index import RankIndex
+from .spelling import REAL, WHOLE
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
@@ -86,15 +87,36 @@ class ChangeSerializer(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
+class _Spelled(serializers.Field[Any, Any, Any, Any]):
+    """A number that a client may send as text, too."""
+
+    pattern = REAL
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, str) and not re.fullmatch(self.pattern, data):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class ScoreField(_Spelled, serializers.DecimalField):
+    """A decimal number."""
+
+
+class WholeScoreField(_Spelled, serializers.IntegerField):
+    """A whole number."""
+
+    pattern = WHOLE
+
+
 @lru_cache(maxsize=1024)
 def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]:
     """The serializer of a request: ``by`` if scores are incremented, else ``value``."""
     column: Any = index.column.field  # type: ignore[union-attr]
     name, help_text = "value", _("The score submitted.")
     options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
-    kind: Any = serializers.IntegerField
+    kind: Any = WholeScoreField
     if isinstance(column, models.DecimalField):
-        kind, options = serializers.DecimalField, {"coerce_to_string": False}
+        kind, options = ScoreField, {"coerce_to_string": False}
         options |= {"max_digits": column.max_digits, "decimal_places": column.decimal_places}
     if index.rule == "sum":
         name, help_text = "by", _("What to add to the score.")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache, partial
+from heapq import nsmallest
 from math import inf
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.core.exceptions import ImproperlyConfigured
+from django.apps import apps
+from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
 from django.core.exceptions import ValidationError as InvalidValue
 from django.db import DataError, connections, models, transaction
 from django.db.models.query import MAX_GET_RESULTS
-from django.http import Http404
+from django.http import Http404, QueryDict
 from django.utils import cache as caching
 from django.utils.duration import duration_string
 from django.utils.functional import cached_property
@@ -22,7 +25,7 @@ from rest_framework import pagination
 from rest_framework.decorators import action
 from rest_framework.exceptions import ErrorDetail, NotFound, ParseError, ValidationError
 from rest_framework.parsers import JSONParser
-from rest_framework.permissions import BasePermission, IsAdminUser
+from rest_framework.permissions import IsAdminUser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField
@@ -30,20 +33,32 @@ from rest_framework.settings import api_settings
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
+from ..codec.fields import follow
 from ..conf import get_settings
 from ..entries import Entry
 from ..exceptions import NotRanked
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
+from ..redis import reader_of
 from ..registry import registry
 from . import exceptions, query, serializers
 from .checks import RESERVED, filter_name
+from .counts import Counts, KeptCounts
 from .permissions import IsOwner, get_permission_classes
+from .spelling import spelled_for
+
+if TYPE_CHECKING:
+    from rest_framework.permissions import _PermissionClass
+
+if apps.is_installed("drf_spectacular"):
+    from . import openapi  # noqa: F401 - registers its extensions
 
 __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "ScoreViewSet"]
 
 logger = logging.getLogger("django_zrank")
+
+_counts = KeptCounts()
 
 
 @cache
@@ -62,8 +77,12 @@ class IndexViewSet(GenericViewSet[Any]):
     index: type[RankIndex] | RankIndex | None = None
     """The index. Default: the one that the path names, else the project's default index."""
 
-    permission_classes = get_permission_classes()
+    permission_classes: Sequence[_PermissionClass] = get_permission_classes()
     """The permissions. Default: the project's ``DEFAULT_PERMISSION_CLASSES``, else ``[IsAuthenticated]``."""
+
+    member_permission_classes: Sequence[_PermissionClass] = [IsOwner]
+    """The permissions of ``?member=``, beside ``permission_classes``: each is checked for the request and for the
+    member. Default: users may ask as members of their own. For staff to ask as others: ``[IsOwner | IsAdminUser]``."""
 
     serializer_class: type[BaseSerializer[Any]] = serializers.EntrySerializer
     """A serializer of the index's model, for results to show its fields beside ``pk``, ``score`` and ``rank``. Its rows
@@ -74,7 +93,7 @@ class IndexViewSet(GenericViewSet[Any]):
     """The serializer of the query string of each action. It is read before anything is looked up."""
 
     filtered_actions: ClassVar[Collection[str]] = ("list",)
-    """The actions that the filter backends apply to, if the serializer shows rows."""
+    """The actions that take the parameters of the filter backends, if the serializer shows rows."""
 
     max_scan: int | None = 100_000
     """The most members that a combination of filters that no facet covers is computed from, and the most values that
@@ -142,10 +161,14 @@ class IndexViewSet(GenericViewSet[Any]):
         found = {getattr(self.paginator, f"{name}_query_param", None): lowest[name] for name in lowest}
         return [(name, number) for name, number in found.items() if name]
 
+    def get_query_class(self) -> type[query.QuerySerializer]:
+        """Return the class of :meth:`get_query`. Default: that of the action in ``query_classes``."""
+        return self.query_classes.get(self.action or "", query.QuerySerializer)  # of filters alone
+
     def get_query(self) -> query.QuerySerializer:
         """Return the serializer of this action's query string. Its ``context``, of lists and hashable values, is what
         the view allows."""
-        query_class = self.query_classes.get(self.action or "", query.QuerySerializer)  # of filters alone
+        query_class = self.get_query_class()
         others = self._other_parameters
         if self.filter_backends and self.action in self.filtered_actions and self.shows_rows():
             others = others.union(self._get_backend_parameters())
@@ -196,8 +219,8 @@ class IndexViewSet(GenericViewSet[Any]):
         return not issubclass(self.get_serializer_class(), serializers.EntrySerializer)
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """Return the rows that results, and the member of ``?member=``, are taken from. Default: those that the index
-        ranks."""
+        """Return the rows that results, and members named by a path or by ``?member=``, are taken from, as far as the
+        filter backends let them pass. Default: those that the index ranks."""
         if self.queryset is not None:  # type: ignore[arg-type]  # The stubs take it for a descriptor
             return super().get_queryset()
         return self.served.get_queryset().all()
@@ -229,6 +252,26 @@ class IndexViewSet(GenericViewSet[Any]):
             logger.warning("Index %r declares no owner, so no member is known to be a user's.", index.name)
             raise exceptions.NoOwner from None
 
+    def get_asking(self) -> Any:
+        """Return the row that ``?member=`` names, 401 or 403 if the user may not ask as that member; without the
+        parameter, the user's own."""
+        pk = self.arguments.get("member")
+        if pk is None:
+            return self.get_member()
+        member = self.find_member(pk)
+        self.check_member_permissions(member)
+        return member
+
+    def check_member_permissions(self, member: models.Model) -> None:
+        """Answer 403, or 401, if the user may not ask as ``member``."""
+        for permission in (permission_class() for permission_class in self.member_permission_classes):
+            if not (
+                permission.has_permission(self.request, self)
+                and permission.has_object_permission(self.request, self, member)
+            ):
+                message, code = getattr(permission, "message", None), getattr(permission, "code", None)
+                self.permission_denied(self.request, message, code)
+
     def _looks_up_owner(self) -> bool:
         return type(self.served).get_member is RankIndex.get_member
 
@@ -244,7 +287,13 @@ class IndexViewSet(GenericViewSet[Any]):
         """Return the parameters that would choose one of several rows."""
         rows = self.served.get_queryset().filter(pk__in=[row.pk for row in several]).order_by()
         filters = self.get_filters().items()
-        names = [name for name, path in filters if rows.values_list(path).distinct().count() > 1]
+        differing = {path for _, path in filters if rows.values_list(path).distinct().count() > 1}
+        faceting = self.served.faceting
+        # A part of a composite facet may not be a filter by itself.
+        needed = {
+            part for path in differing for part in (faceting.of([path]) or faceting.reading(path)).paths
+        }
+        names = [name for name, path in filters if path in needed]
         return [*names, *(["member"] if "member" in self.get_query().fields else [])]
 
     def get_object(self) -> Any:
@@ -255,13 +304,17 @@ class IndexViewSet(GenericViewSet[Any]):
     def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
         """Return the row ``pk``. 404 if there is none, 401 or 403 if the permissions refuse it.
 
-        The 404 is that of a row that isn't ranked: a client can't tell rows that are hidden from those that aren't
-        there.
+        The 404 is that of a row that isn't ranked: a client can't tell rows that are hidden, by ``get_queryset()`` or
+        by a filter backend, from those that aren't there.
         """
         try:
-            if lookup_field == "pk":  # int() takes more spellings of a number
+            if isinstance(pk, str):
+                with suppress(FieldDoesNotExist, FieldError):  # an annotation
+                    *_relations, field = follow(self.served.model, lookup_field)
+                    pk = spelled_for(field, pk)
+            if lookup_field == "pk":
                 pk = self.served.parse_pk(pk)
-            rows = self.get_queryset().filter(**{lookup_field: pk})
+            rows = self._get_visible().filter(**{lookup_field: pk})
             # A join may repeat the row. Of several rows, as many are read as QuerySet.get() reads.
             (member,) = {row.pk: row for row in rows[:MAX_GET_RESULTS]}.values()
         # … or an id beyond what the column holds
@@ -269,6 +322,19 @@ class IndexViewSet(GenericViewSet[Any]):
             raise exceptions.MemberNotRanked from error
         self.check_object_permissions(self.request, member)
         return member
+
+    def _get_visible(self) -> models.QuerySet[Any]:
+        """Return the rows among which one is found by its key. The parameters of filter backends choose the members
+        that are shown, not the one that ``?member=`` names: only what hides it without them hides it."""
+        # An action of the project has its own parameters.
+        if self.action not in self.query_classes or "member" not in self.arguments:
+            return self.filter_queryset(self.get_queryset())
+        request = self.request._request
+        given, request.GET = request.GET, QueryDict()
+        try:
+            return self.filter_queryset(self.get_queryset())
+        finally:
+            request.GET = given
 
     def get_results(
         self, entries: Sequence[Entry], rows: Mapping[Any, models.Model] | None = None
@@ -344,10 +410,6 @@ class RecommendationViewSet(IndexViewSet):
     query_classes = {"list": query.RecommendationQuery}
     pagination_class = None
 
-    member_permission_classes: Sequence[type[BasePermission]] = [IsOwner]
-    """The permissions of ``?member=``, beside ``permission_classes``: each is checked for the request and for the
-    member. Default: users may ask as members of their own. For staff to ask as others: ``[IsOwner | IsAdminUser]``."""
-
     default_n = 10
     """Members drawn where the request doesn't say how many. ``ZRANK["MAX_N"]`` is the ceiling of both."""
 
@@ -381,29 +443,14 @@ class RecommendationViewSet(IndexViewSet):
         below, above = sides(band)
         return _tenfold(below), _tenfold(above)
 
-    def find_member(self, pk: Any, *, lookup_field: str = "pk") -> Any:
-        member = super().find_member(pk, lookup_field=lookup_field)
-        self.check_member_permissions(member)
-        return member
-
-    def check_member_permissions(self, member: models.Model) -> None:
-        """Answer 403, or 401, if the user may not ask as ``member``."""
-        for permission in (permission_class() for permission_class in self.member_permission_classes):
-            if not (
-                permission.has_permission(self.request, self)
-                and permission.has_object_permission(self.request, self, member)
-            ):
-                message, code = getattr(permission, "message", None), getattr(permission, "code", None)
-                self.permission_denied(self.request, message, code)
-
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         arguments = {"n": min(self.default_n, get_settings().max_n), **self.arguments}
         del arguments["filters"]
         if "ranks" in arguments:
             arguments.pop("band", None)
-        pk, near = arguments.pop("member", None), arguments.pop("near", None)
-        if near is None:
-            asking = self.get_member() if pk is None else self.find_member(pk)
+        near = arguments.pop("near", None)
+        arguments.pop("member", None)
+        asking = self.get_asking() if near is None else None
         if self.served.has_several:  # nobody is one's own opponent
             arguments["exclude"] = [*arguments.get("exclude", ()), *self.own_rows]
         ranking = self.get_filtered()
@@ -477,18 +524,26 @@ class LeaderboardViewSet(IndexViewSet):
     query_classes = {
         "list": query.ListQuery,
         "retrieve": query.QuerySerializer,
-        "me": query.QuerySerializer,
+        "me": query.MeQuery,
         "around": query.AroundQuery,
         "counts": query.CountsQuery,
     }
-    filtered_actions = ("list", "me", "around")
-    pagination_class = get_pagination_class()
+    filtered_actions = ("list", "retrieve", "me", "around")
+    pagination_class: type[pagination.BasePagination] | None = get_pagination_class()
 
     default_n = 10
     """Members around one where the request doesn't say how many."""
 
     max_age: int | None = 5
     """Seconds for which browsers and proxies may keep a response to a client that hasn't signed in. None: don't say."""
+
+    keep_counts: float | None = 1.0
+    """Seconds for which each process keeps the answer of ``counts/``, or 20 times as long as counting took, if that is
+    longer. None: count anew for each request."""
+
+    def get_query_class(self) -> type[query.QuerySerializer]:
+        is_mine = self.action == "around" and self.is_personal()
+        return query.AroundMeQuery if is_mine else super().get_query_class()
 
     def is_personal(self) -> bool:
         return "me" in (self.action, self.kwargs.get(self.lookup_url_kwarg or self.lookup_field))
@@ -524,17 +579,22 @@ class LeaderboardViewSet(IndexViewSet):
 
     @action(detail=False, name="Your rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Your rank, score and percentile: among all, or with a filter, among the matching members."""
-        return self._get_standing(self.get_member())
+        """Your rank, score and percentile: among all, or with a filter, among the matching members.
+
+        member: the id of the member, if several of yours match the filters.
+        """
+        return self._get_standing(self.get_asking())
 
     @action(detail=True)
     def around(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The members ranked around a member, best first, including it. With me in the path, around you.
 
         n: the number of members. Near an end of the ranking, more of them are on the other side.
+
+        member: with me in the path, the id of the member, if several of yours match the filters.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
-        member = self.get_member() if self.is_personal() else self.get_object()
+        member = self.get_asking() if self.is_personal() else self.get_object()
         return Response({"results": self.get_results(self.get_filtered().around(member, n))})
 
     @action(detail=False)
@@ -547,14 +607,29 @@ class LeaderboardViewSet(IndexViewSet):
         """
         facet, n = self.arguments["facet"], self.arguments.get("n", get_settings().max_n)
         names = {path: name for name, path in self.get_filters().items()}
-        counts = self.get_filtered().counts(*facet.paths)
-        largest = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:n]
+        counts = self._get_counts(self.get_filtered(), facet.paths)
         parts = [names[path] for path in facet.paths]
         results = [
             {"values": dict(zip(parts, value if len(parts) > 1 else (value,), strict=True)), "count": count}
-            for value, count in largest
+            for value, count in counts.largest[:n]
         ]
-        return Response({"count": len(counts), "results": results})
+        return Response({"count": counts.number, "results": results})
+
+    def _get_counts(self, ranking: Ranking, paths: Sequence[str]) -> Counts:
+        """Return the counts of a facet, and its ``MAX_N`` largest values."""
+        most = get_settings().max_n
+
+        def count() -> Counts:
+            counts = ranking.counts(*paths)
+            order = nsmallest(most, counts.items(), key=lambda item: (-item[1], str(item[0])))
+            return Counts(len(counts), order)
+
+        if self.keep_counts is None:
+            return count()
+        # A view is of an index, and of some of its members. Another build may hold others.
+        build = reader_of(ranking.index).believed
+        what = (ranking.index, build, ranking.view, ranking.server, tuple(paths), most)
+        return _counts.get(what, count, seconds=self.keep_counts, patience=ranking.view.patience)
 
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
         serializer_class = self.get_serializer_class()

@@ -13,7 +13,7 @@ from drf_spectacular.validation import validate_schema
 
 from django_zrank.rest_framework import openapi
 
-assert openapi.IndexViewExtension  # As in ready() where drf-spectacular is installed
+assert openapi.IndexViewExtension  # As by the views where drf-spectacular is installed
 
 
 def generate() -> Schema:

@@ -105,7 +105,7 @@ def test_parameters(schema: Schema) -> None:
     common |= {"region__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
     assert schema.parameters(PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
     assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id"}
-    assert schema.parameters(PATHS["me"]).keys() == common
+    assert schema.parameters(PATHS["me"]).keys() == common | {"member"}
     assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
     draw = {"n", "band", "ranks", "widen", "exclude", "member"}
@@ -190,7 +190,7 @@ def test_a_rank_that_is_left_out(schema: Schema) -> None:
     assert both["required"] == ["asked_at", "pk", "score"]
 
 
-def test_answers_keep_to_it(client: APIClient, regions: list[Player], schema: Schema, user: Any) -> None:
+def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Player], user: Any) -> None:
     sync_now(Tied)
     for path, query in (
         (PATHS["list"], {"page_size": 3}),
