@@ -108,9 +108,7 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
         registry.unregister(type(index))
     others = status("default", captured("default"))
     assert len(created) == len(others.unexpected) > 0
-    said = (
-        f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 generation in the database 'default' removed"
-    )
+    said = f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 generation in the database 'default' removed"
     assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
     assert status("default", captured("default")) == others
     assert said in prune().splitlines()
