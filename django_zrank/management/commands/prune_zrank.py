@@ -38,6 +38,9 @@ class Command(ZRankCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         named, dry_run = options["name"], options["dry_run"]
+        for name in named:
+            if not (name.isprintable() and 0 < len(name) < 256):
+                raise CommandError(f"name: no index can be called {name!r}.")
         names = named or list(find_leftovers())
         if not names:
             self.say("Nothing is left over.")
