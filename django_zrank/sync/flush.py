@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from django.core.exceptions import FieldError
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.models import DecimalField, Q
+from django.template.defaultfilters import pluralize
 
 from ..codec.columns import Column
 from ..conf import get_settings
@@ -100,8 +101,8 @@ def flush(
             return done
         if monotonic() >= deadline:
             raise Busy(
-                f"Index {index.name!r}: {len(locked)} rows are locked, such as that of {min(locked)}: their changes "
-                "are still pending"
+                f"Index {index.name!r}: {len(locked)} row{pluralize(len(locked), ' is,s are')} locked, such as that of "
+                f"{min(locked)}: what changed there is still pending"
             )
         sleep(_PAUSE)
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
+from django.template.defaultfilters import pluralize
 
 from ..index import RankIndex
 from ..models import Job
@@ -108,7 +109,8 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
             progress.add(0)  # it may have taken long
             progress.total = rows
             if job.kind == Job.Kind.REBUILD:
-                ok, outcome = True, f"{rebuild(index, progress=progress.add):,} members ranked."
+                members = rebuild(index, progress=progress.add)
+                ok, outcome = True, f"{members:,} member{pluralize(members)} ranked."
             else:
                 report = verify(index, progress=progress.add)
                 ok, outcome = report.ok, _summary(report)
@@ -126,13 +128,16 @@ def _summary(report: Report) -> str:
         return f"Not compared: {report.verdict.value}."
     found = [f"{drift.count:,} {kind}" for kind, drift in report.drifts.items() if drift.count]
     if report.unsettled:
-        found.append(f"{report.unsettled:,} changed whenever they were compared")
+        found.append(
+            f"{report.unsettled:,} changed whenever {pluralize(report.unsettled, 'it was,they were')} compared"
+        )
     if report.verdict is not Verdict.HEALTHY:
         found.append(report.verdict.value)
     if not report.capture.works:
         found.append(report.capture.error or "triggers are missing")
     difference = "; ".join(found) or "no difference"
-    return f"{report.rows:,} rows, {report.members:,} members: {difference}."
+    rows, members = report.rows, report.members
+    return f"{rows:,} row{pluralize(rows)}, {members:,} member{pluralize(members)}: {difference}."
 
 
 def _mine(job: Job) -> QuerySet[Job]:

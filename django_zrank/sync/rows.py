@@ -32,6 +32,7 @@ from django.db.models import (
     Value,
 )
 from django.db.models.expressions import OrderBy
+from django.template.defaultfilters import pluralize
 
 from ..codec.fields import follow, value_field
 from ..codec.units import Number, is_queryable
@@ -288,7 +289,7 @@ def _namer(index: RankIndex) -> Callable[[tuple[Any, ...]], bytes]:
         found = dict(zip(paths, each, strict=True))
         if facets.many and facets.count(found) > limit:
             raise Unrankable(
-                f'the values of its facets make more than {limit:,} rankings (ZRANK["MAX_VALUES"])'
+                f'the values of its facets make more than {limit:,} ranking{pluralize(limit)} (ZRANK["MAX_VALUES"])'
             )
         return "\0".join(facets.rankings(found)).encode()
 

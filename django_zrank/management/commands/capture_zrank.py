@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
+from django.template.defaultfilters import pluralize
 
 from ...sync.triggers import captured, drop, install, sharing, status
 from ..base import ZRankCommand
@@ -49,7 +50,8 @@ class Command(ZRankCommand):
                 if options["database"]:
                     indexes += sharing(alias)
                 changes = install(alias, indexes)
-            self.say(f"{alias}: {len(changes.created)} triggers created, {len(changes.dropped)} dropped")
+            created, dropped = len(changes.created), len(changes.dropped)
+            self.say(f"{alias}: {created} trigger{pluralize(created)} created, {dropped} dropped")
             if options["drop"]:
                 return True
         found = status(alias, indexes)
