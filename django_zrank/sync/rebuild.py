@@ -34,7 +34,7 @@ from .leftovers import retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .transactions import refuse_transaction, update_briefly
+from .transactions import refuse_transaction, require_synced, update_briefly
 
 BATCH_SIZE: Final = 3000
 
@@ -82,6 +82,7 @@ def rebuild(
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
+        require_synced(index.get_using())
     shards, name, members = EachShard(index), index.new_generation(), 0
     parts = index.parts if parts is None else parts
     builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))

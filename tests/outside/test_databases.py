@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, models
 from django.db.models import (
     Case,
     ExpressionWrapper,
@@ -26,11 +29,13 @@ from django.db.models import (
 from django.db.models.expressions import CombinedExpression, Expression, RawSQL
 from django.db.models.functions import Abs, Coalesce
 from django.db.models.sql import Query
+from django.test.utils import isolate_apps
 from redis import Redis
 
 from django_zrank import RankIndex, register
 from django_zrank.registry import registry
 from tests.testapp.models import Competitor
+from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -228,3 +233,252 @@ def test_a_function_watches_its_arguments_alone(
     assert marks(index) == 0
     Competitor.objects.update(points=6)
     assert marks(index) > 0
+
+
+# What the database says of itself
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DatabaseServer]:
+    """A database server of the tests' own, whose settings nobody else shares."""
+    with TemporaryDirectory(prefix="zrank-") as name:
+        Path(name).chmod(0o755)
+        server = {"postgresql": PostgreSQL, "mysql": MariaDB}[connection.vendor](Path(name))
+        server.private = True
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def own(server: DatabaseServer, zrank: Redis) -> Iterator[None]:
+    """Let the default database be on that server."""
+    before = connection.settings_dict
+    connection.close()
+    connection.settings_dict = {
+        **before,
+        "HOST": str(server.socket),
+        "PORT": "",
+        "USER": server.user,
+        "PASSWORD": "",
+    }
+    admin = connection.copy("admin")
+    admin.settings_dict["NAME"] = {"postgresql": "postgres", "mysql": None}[connection.vendor]
+    name = connection.ops.quote_name(before["NAME"])
+    with admin.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+        cursor.execute(f"CREATE DATABASE {name}")
+    admin.close()
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict = before
+
+
+FENCES = {
+    "postgresql": {
+        "default_transaction_read_only": (
+            ["ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"],
+            [
+                "SET default_transaction_read_only = off",
+                "ALTER SYSTEM RESET default_transaction_read_only",
+                "SELECT pg_reload_conf()",
+            ],
+            "SHOW default_transaction_read_only",
+        )
+    },
+    "mysql": {
+        name: ([f"SET GLOBAL {name} = 1"], [f"SET GLOBAL {name} = 0"], f"SELECT @@global.{name}")
+        for name in ("read_only", "tx_read_only")
+    },
+    "sqlite": {},
+}[connection.vendor]
+"""What an operator does to fence a primary, and to release it; and the query that tells whether a session knows."""
+
+
+@only("postgresql")
+def test_a_session_that_may_not_write_is_not_read(declare: Callable[..., type[RankIndex]]) -> None:
+    """As after the operator's reload, quickly."""
+    row = Competitor.objects.create(points=5)
+    index = declare(Competitor, "-points")
+    run("sync_zrank", index.name)
+    Competitor.objects.update(points=6)
+    execute("SET default_transaction_read_only = on")
+    try:
+        assert "takes no writes" in run("sync_zrank", index.name)
+        assert index.ranking.score(row.pk) == 5
+    finally:
+        execute("SET default_transaction_read_only = off")
+    run("sync_zrank", index.name)
+    assert index.ranking.score(row.pk) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FENCES)
+@pytest.mark.usefixtures("own")
+def test_a_primary_that_is_fenced_is_not_read(name: str, declare: Callable[..., type[RankIndex]]) -> None:
+    """The connection was opened before. A mark waits there; elsewhere, the row may have changed since."""
+    fence, release, known = FENCES[name]
+    row = Competitor.objects.create(points=5)
+    index = declare(Competitor, "-points")
+    run("sync_zrank", index.name)
+    Competitor.objects.update(points=6)
+    operator = connection.copy("operator")
+    try:
+        with operator.cursor() as cursor:
+            for statement in fence:
+                cursor.execute(statement)
+        while fetch(known) not in ("on", 1):
+            pass
+        assert "takes no writes" in run("sync_zrank", index.name)
+        assert index.ranking.score(row.pk) == 5
+        with operator.cursor() as cursor:
+            for statement in release:
+                cursor.execute(statement)
+        while fetch(known) not in ("off", 0):
+            pass
+        run("sync_zrank", index.name)
+        assert index.ranking.score(row.pk) == 6
+    finally:
+        operator.close()
+
+
+@only("mysql")
+def test_tables_of_ours_in_an_engine_without_transactions(declare: Callable[..., type[RankIndex]]) -> None:
+    """Every one of them, in turn."""
+    index = declare(Competitor, "-points")
+
+    def verdict() -> str:
+        return str(json.loads(run("zrank_status", index.name, json=True))[index.name]["verdict"])
+
+    assert "E046" not in run("check", databases=["default"])
+    assert verdict() == "HEALTHY"
+    with connection.cursor() as cursor:
+        tables = {name for name in connection.introspection.table_names(cursor) if name.startswith("zrank_")}
+    assert tables == {"zrank_mark", "zrank_batch", "zrank_generation", "zrank_job"}
+    for table in sorted(tables - {"zrank_job"}):  # a job is written alone
+        execute(f"ALTER TABLE {table} ENGINE=Aria")
+        try:
+            said = run("check", databases=["default"])
+            assert f"zrank.E046) Database 'default': {table} has the engine Aria" in said
+            assert verdict() == "UNCAPTURED"
+            assert table in run("sync_zrank", index.name)
+        finally:
+            execute(f"ALTER TABLE {table} ENGINE=InnoDB")
+    assert verdict() == "HEALTHY"
+
+
+@only("mysql")
+def test_rows_that_a_constraint_deletes(declare: Callable[..., type[RankIndex]]) -> None:
+    """MariaDB and MySQL run no triggers for it."""
+    execute(
+        "CREATE TABLE outside_owner (id int PRIMARY KEY)",
+        "CREATE TABLE outside_pet (id int PRIMARY KEY, score int, owner int,"
+        " CONSTRAINT outside_key FOREIGN KEY (owner) REFERENCES outside_owner (id) ON DELETE CASCADE)",
+    )
+    try:
+        with isolate_apps("tests.testapp"):
+
+            class Pet(models.Model):
+                id = models.IntegerField(primary_key=True)
+                score = models.IntegerField()
+
+                class Meta:
+                    app_label, db_table, managed = "testapp", "outside_pet", False
+
+        index = declare(Pet, "-score")
+        said = run("check", databases=["default"])
+        assert "can't watch outside_pet, which loses rows by the key outside_key ON DELETE CASCADE" in said
+        assert '"UNCAPTURED"' in run("zrank_status", index.name, json=True)
+        assert "outside_key" in run("sync_zrank", index.name)
+    finally:
+        execute("DROP TABLE outside_pet", "DROP TABLE outside_owner")
+
+
+class _Action:
+    """What Django 6.1 has, for earlier versions."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *args: Any) -> None: ...
+
+    def on_delete_sql(self, editor: Any) -> str:
+        raise NotImplementedError
+
+
+ACTIONS = {
+    name: getattr(models, name, _Action(name)) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")
+}
+
+
+def watched_by(action: Any) -> dict[str, tuple[type[models.Model], str, dict[str, Any]]]:
+    """Indexes that read a table one of whose keys has this action: the model, the order, and the filter."""
+    with isolate_apps("tests.testapp"):
+        meta = type("Meta", (), {"app_label": "testapp"})
+
+        def model(name: str, *bases: type[models.Model], **fields: Any) -> Any:
+            attributes = {"Meta": meta, "__module__": __name__, **fields}
+            return type(name, bases or (models.Model,), attributes)
+
+        def key() -> Any:
+            return models.ForeignKey(owner, action, null=True, db_column="owner")
+
+        owner = model("OutsideOwner")
+        pet = model("OutsidePet", points=IntegerField(), owner=key())
+        animal = model("OutsideAnimal", points=IntegerField(), owner=key())
+        dog = model("OutsideDog", animal)
+        home = model("OutsideHome", size=IntegerField(), owner=key())
+        cat = model("OutsideCat", home=models.ForeignKey(home, models.DO_NOTHING))
+        toy = model("OutsideToy")
+        toy_of = model("OutsideToyOf", toy=models.ForeignKey(toy, models.DO_NOTHING), owner=key())
+        toy.add_to_class("owners", models.ManyToManyField(owner, through=toy_of))
+        return {
+            "the index's own": (pet, "-points", {"owner__gt": 0}),
+            "a parent's": (dog, "-points", {"owner__gt": 0}),
+            "on the path": (cat, "-home__size", {"home__owner__gt": 0}),
+            "of a through table": (toy, "pk", {"owners__gt": 0}),
+        }
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("name", watched_by(models.DO_NOTHING))
+def test_a_key_whose_rows_the_database_deletes(action: str, name: str) -> None:
+    model, order, conditions = watched_by(ACTIONS[action])[name]
+    rows = model._base_manager.filter(**conditions)
+    index = register(
+        type("Outside", (RankIndex,), {"model": model, "order": (order,), "get_queryset": lambda self: rows})
+    )
+    try:
+        said = run("check")
+        refused = f"owner has on_delete={action}, for which this database runs no triggers"
+        assert (refused in said) is (connection.vendor == "mysql"), said
+    finally:
+        registry.unregister(index)
+
+
+@pytest.mark.skipif(not hasattr(models, "DB_CASCADE"), reason="since Django 6.1")
+@only("sqlite", "postgresql")
+def test_rows_that_the_database_deletes_for_django(declare: Callable[..., type[RankIndex]]) -> None:
+    """PostgreSQL and SQLite run triggers for it."""
+    pet, order, _ = watched_by(models.DB_CASCADE)["the index's own"]
+    owner = pet._meta.get_field("owner").related_model
+    with connection.schema_editor() as editor:
+        editor.create_model(owner)
+        editor.create_model(pet)
+    try:
+        someone = owner._base_manager.create()
+        pet._base_manager.create(points=3, owner=someone)
+        index = declare(pet, order)
+        assert index.ranking.count() == 1
+        someone.delete()
+        run("sync_zrank", index.name)
+        assert index.ranking.count() == 0
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(pet)
+            editor.delete_model(owner)
