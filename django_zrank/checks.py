@@ -237,7 +237,7 @@ def check_tables(
             option = '"init_command": "SET SESSION wsrep_sync_wait = 1"'
             found.append(checks.Error(message, hint=f"Add {option} to its OPTIONS.", id="zrank.E047"))
         if indexes and _is_deferred(connections[using]):
-            message = f"Database {using!r}: a transaction that reads, and then writes, fails if a worker writes meanwhile."
+            message = f"Database {using!r}: transactions that read before they write fail if a worker writes meanwhile."
             option = '"transaction_mode": "IMMEDIATE"'
             found.append(checks.Warning(message, hint=f"Add {option} to its OPTIONS.", id="zrank.W009"))
     return found
@@ -630,18 +630,20 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
 
 
 def _check_keys(index: RankIndex) -> Iterator[CheckMessage]:
-    """Keys whose rows MariaDB or MySQL deletes or changes itself, without running triggers: ``DB_CASCADE`` and so on."""
+    """Keys whose rows MariaDB or MySQL deletes or changes without running triggers: ``DB_CASCADE`` and so on."""
     if get_settings().capture != "triggers" or connections[index.get_using()].vendor != "mysql":
         return
+    found: dict[str, str] = {}
     for source in watched_tables(index):
         for key in source.model._meta.local_concrete_fields:
-            action = getattr(key.remote_field, "on_delete", None)
+            action: Any = getattr(key.remote_field, "on_delete", None)
             is_read = source.fields is None or key in source.columns
             if hasattr(action, "on_delete_sql") and (is_read or action.__name__ == "DB_CASCADE"):
-                name = action.__name__
-                message = f": {key} has on_delete={name}, for which this database runs no triggers."
-                hint = f"Use {name.removeprefix('DB_')}, which deletes or changes rows by statements of their own."
-                yield error(type(index), message, hint, "zrank.E045")
+                found[str(key)] = action.__name__
+    for key_name, name in found.items():
+        message = f": {key_name} has on_delete={name}, for which this database runs no triggers."
+        hint = f"Use {name.removeprefix('DB_')}, with which Django deletes or changes the rows."
+        yield error(type(index), message, hint, "zrank.E045")
 
 
 def _check_database(index: RankIndex) -> Iterator[CheckMessage]:

@@ -174,7 +174,7 @@ def require_writable(using: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(query)
         found = cursor.fetchone()
-    if not {False, 0, "0", "off", "OFF"}.issuperset(found):
+    if not {False, "0", "off", "OFF"}.issuperset(found):
         raise OperationalError(
             f"Database {using!r} takes no writes: it may have become a replica, which lags"
         )

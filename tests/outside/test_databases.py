@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
@@ -33,7 +35,9 @@ from django.test.utils import isolate_apps
 from redis import Redis
 
 from django_zrank import RankIndex, register
+from django_zrank.embedded import EmbeddedServer
 from django_zrank.registry import registry
+from tests.projects import SETTINGS, Project
 from tests.testapp.models import Competitor
 from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
 
@@ -482,3 +486,55 @@ def test_rows_that_the_database_deletes_for_django(declare: Callable[..., type[R
         with connection.schema_editor() as editor:
             editor.delete_model(pet)
             editor.delete_model(owner)
+
+
+# SQLite's only writer
+
+SAVES = """
+from time import monotonic
+from django.db import OperationalError, connection, transaction
+from players.models import Player
+row, failed, began = Player.objects.first(), 0, monotonic()
+for level in range(150):
+    try:
+        with transaction.atomic():
+            row.refresh_from_db()
+            row.level = level
+            row.save()
+    except OperationalError:
+        failed += 1
+with connection.cursor() as cursor:
+    cursor.execute("SELECT count(*) FROM zrank_batch")
+    print(failed, cursor.fetchone()[0], monotonic() - began)
+"""
+
+
+@pytest.mark.slow
+@only("sqlite")
+def test_a_worker_writes_seldom(tmp_path: Path) -> None:
+    """Each of its writes may fail a transaction that has read."""
+    wal = SETTINGS.replace('sqlite3"}', 'sqlite3", "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL"}}')
+    with EmbeddedServer() as server:
+        project = Project(tmp_path, server.url, {"settings.py": wal})
+        assert "zrank.W009" in project.run("-m", "django", "check", "--database", "default")
+        with subprocess.Popen(
+            [sys.executable, "-m", "django", "sync_zrank", "--watch", "--interval", "1"],
+            cwd=project.folder,
+            env=project.environment,
+            stdout=subprocess.DEVNULL,
+        ) as worker:
+            try:
+                with Redis.from_url(server.url) as client:
+                    while not any(client.scan_iter("*watcher*")):
+                        assert worker.poll() is None
+                failed, batches, seconds = map(float, project.shell(SAVES).split())
+            finally:
+                worker.terminate()
+    assert batches <= seconds + 2
+    assert failed <= 15  # half of them, if it polls as often as elsewhere
+
+
+@only("sqlite")
+def test_immediate_transactions_are_not_warned_about() -> None:
+    """As in the settings of these tests."""
+    assert "W009" not in run("check", databases=["default", "other"])
