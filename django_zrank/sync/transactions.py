@@ -30,8 +30,8 @@ _READ_ONLY: Final = {
 }
 
 _LOOK: Final = 60.0
-_synced: Recent[bool] = Recent()
-"""The databases whose nodes were found not to lag in the last ``_LOOK`` seconds: a look takes over a millisecond."""
+_alone: Recent[bool] = Recent()
+"""The databases that were no nodes of a cluster in the last ``_LOOK`` seconds: a look takes over a millisecond."""
 
 Answer = TypeVar("Answer")
 
@@ -182,23 +182,23 @@ def require_writable(using: str) -> None:
 
 def require_synced(using: str) -> None:
     """Raise ``OperationalError`` if reads may miss what was committed on another node of a Galera cluster."""
-    if connections[using].vendor != "mysql" or _synced.get(using):
-        return
     if is_unsynced(using):
         raise OperationalError(
             f"Database {using!r} is a node of a Galera cluster, which may lag: set wsrep_sync_wait = 1"
         )
-    _synced.keep(using, True, _LOOK)
 
 
 def is_unsynced(using: str) -> bool:
     """Return True for a node of a Galera cluster whose reads don't wait for what was committed on the others."""
-    if connections[using].vendor != "mysql":
+    if connections[using].vendor != "mysql" or _alone.get(using):
         return False
     with connections[using].cursor() as cursor:
         cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_%'")  # MySQL has none of them
         found = dict(cursor.fetchall())
-    return found.get("wsrep_on") == "ON" and not int(found["wsrep_sync_wait"]) & 1
+    if found.get("wsrep_on") != "ON":
+        _alone.keep(using, True, _LOOK)
+        return False
+    return not int(found["wsrep_sync_wait"]) & 1
 
 
 def refuse_transaction(using: str, what: str) -> None:

@@ -10,11 +10,12 @@ from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, models
+from django.db import DatabaseError, connection, models
 from django.db.models import (
     Case,
     ExpressionWrapper,
@@ -37,6 +38,7 @@ from redis import Redis
 from django_zrank import RankIndex, register
 from django_zrank.embedded import EmbeddedServer
 from django_zrank.registry import registry
+from tests.galera import PROVIDER, Node
 from tests.projects import SETTINGS, Project
 from tests.testapp.models import Competitor
 from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
@@ -538,3 +540,92 @@ def test_a_worker_writes_seldom(tmp_path: Path) -> None:
 def test_immediate_transactions_are_not_warned_about() -> None:
     """As in the settings of these tests."""
     assert "W009" not in run("check", databases=["default", "other"])
+
+
+# A Galera cluster
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[Node]]:
+    with TemporaryDirectory(prefix="zrank-") as one, TemporaryDirectory(prefix="zrank-") as other:
+        nodes: list[Node] = []
+        try:
+            for name in (one, other):
+                Path(name).chmod(0o755)
+                nodes.append(Node(Path(name), *nodes[:1]))
+                nodes[-1].start()
+            yield nodes
+        finally:
+            for node in reversed(nodes):
+                node.stop()
+
+
+@pytest.fixture
+def lagging(
+    nodes: list[Node], zrank: Redis, request: pytest.FixtureRequest, declare: Callable[..., type[RankIndex]]
+) -> Iterator[tuple[type[RankIndex], Any, Any]]:
+    """An index whose worker, this process, uses a node that has a mark of a change, and none of what the other node
+    has committed since: the index, its row, and a connection that lets the node catch up. In Redis, the row has 5
+    points, here 6, there 7."""
+    before = connection.settings_dict
+    connection.close()
+    here = {"HOST": str(nodes[1].socket), "PORT": "", "USER": "root", "PASSWORD": "", "NAME": "zrank_galera"}
+    connection.settings_dict = {**before, **here, "OPTIONS": {**before["OPTIONS"], **request.param}}
+    nodes[1].ask("DROP DATABASE IF EXISTS zrank_galera; CREATE DATABASE zrank_galera")
+    there, holder = connection.copy("there"), connection.copy("holder")
+    there.settings_dict["HOST"] = str(nodes[0].socket)
+    try:
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        row = Competitor.objects.create(points=5)
+        connection.settings_dict["OPTIONS"] = {"init_command": "SET SESSION wsrep_sync_wait = 1"}
+        connection.close()
+        index = declare(Competitor, "-points")
+        run("sync_zrank", index.name)
+        assert index.ranking.score(row.pk) == 5
+        with there.cursor() as cursor:
+            cursor.execute("UPDATE testapp_competitor SET points = 6")
+        assert fetch("SELECT points FROM testapp_competitor") == 6
+        connection.settings_dict["OPTIONS"] = {**before["OPTIONS"], **request.param}
+        connection.close()
+        with holder.cursor() as cursor:
+            cursor.execute("SET GLOBAL wsrep_desync = ON")
+            cursor.execute("FLUSH TABLES WITH READ LOCK")
+        with there.cursor() as cursor:
+            cursor.execute("UPDATE testapp_competitor SET points = 7")
+        yield index, row, holder
+    finally:
+        with suppress(DatabaseError):  # closed by the test
+            holder.close()
+        there.close()
+        nodes[1].ask("SET GLOBAL wsrep_desync = OFF")
+        connection.close()
+        connection.settings_dict = before
+
+
+needs_galera = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        connection.vendor != "mysql" or not PROVIDER.exists(), reason="needs MariaDB and Galera"
+    ),
+]
+
+
+class TestGalera:
+    pytestmark = needs_galera
+
+    @pytest.mark.parametrize("lagging", [{}], indirect=True)
+    def test_a_node_whose_reads_do_not_wait_is_refused(self, lagging: Any) -> None:
+        index, row, _ = lagging
+        assert fetch("SELECT points FROM testapp_competitor") == 6, "it lags"
+        assert "zrank.E047" in run("check", databases=["default"])
+        assert "wsrep_sync_wait" in run("sync_zrank", index.name)
+        assert "wsrep_sync_wait" in run("rebuild_zrank", index.name)
+        assert index.ranking.score(row.pk) == 5
+
+    @pytest.mark.parametrize("lagging", [{"init_command": "SET SESSION wsrep_sync_wait = 1"}], indirect=True)
+    def test_a_node_whose_reads_wait_catches_up(self, lagging: Any) -> None:
+        index, row, holder = lagging
+        Timer(1, lambda: holder.connection.close()).start()
+        assert "zrank.E047" not in run("check", databases=["default"])
+        run("sync_zrank", index.name)
+        assert index.ranking.score(row.pk) == 7
