@@ -31,7 +31,7 @@ _READ_ONLY: Final = {
 
 _LOOK: Final = 60.0
 _alone: Recent[bool] = Recent()
-"""The databases that were no nodes of a cluster in the last ``_LOOK`` seconds: a look takes over a millisecond."""
+"""The servers that were no nodes of a cluster in the last ``_LOOK`` seconds: a look takes over a millisecond."""
 
 Answer = TypeVar("Answer")
 
@@ -190,13 +190,15 @@ def require_synced(using: str) -> None:
 
 def is_unsynced(using: str) -> bool:
     """Return True for a node of a Galera cluster whose reads don't wait for what was committed on the others."""
-    if connections[using].vendor != "mysql" or _alone.get(using):
+    connection = connections[using]
+    server = using, connection.settings_dict["HOST"]
+    if connection.vendor != "mysql" or _alone.get(server):
         return False
-    with connections[using].cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_%'")  # MySQL has none of them
         found = dict(cursor.fetchall())
     if found.get("wsrep_on") != "ON":
-        _alone.keep(using, True, _LOOK)
+        _alone.keep(server, True, _LOOK)
         return False
     return not int(found["wsrep_sync_wait"]) & 1
 
