@@ -21,7 +21,7 @@ from .each_shard import EachShard
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
-from .transactions import retry
+from .transactions import require_writable, retry
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -71,13 +71,17 @@ def sync(
     """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, remove
     idle members, and process marks.
 
-    ``look``: also check its triggers. ``limit``: the most marks to process. ``due``: a function that decides whether to
-    flush scores and remove idle members now.
+    ``look``: also check its triggers, and that the database takes writes. ``limit``: the most marks to process.
+    ``due``: a function that decides whether to flush scores and remove idle members now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
+    if (
+        look
+    ):  # where no mark waits, nothing else would tell a former primary from the one where marks wait now
+        require_writable(index.get_using())
     before = _generations(index)
     failure: ZRankError | None = None
     for _ in range(_STEPS):

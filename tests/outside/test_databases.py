@@ -323,6 +323,21 @@ def test_a_session_that_may_not_write_is_not_read(declare: Callable[..., type[Ra
     assert index.ranking.score(row.pk) == 6
 
 
+@only("postgresql")
+def test_a_fence_is_noticed_where_no_mark_waits(declare: Callable[..., type[RankIndex]]) -> None:
+    """Marks wait elsewhere, at the new primary: a worker that stays here, content, would leave them there for ever."""
+    Competitor.objects.create(points=5)
+    index = declare(Competitor, "-points")
+    run("sync_zrank", index.name)
+    assert marks(index) == 0
+    execute("SET default_transaction_read_only = on")
+    try:
+        assert "takes no writes" in run("sync_zrank", index.name)
+    finally:
+        execute("SET default_transaction_read_only = off")
+    assert "takes no writes" not in run("sync_zrank", index.name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FENCES)
 @pytest.mark.usefixtures("own")
