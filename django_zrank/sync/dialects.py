@@ -13,8 +13,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 from django.db import DatabaseError, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..models import Generation, Mark
+from ..models import Batch, Generation, Mark
 from .watched_tables import WatchedTable
+
+OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Generation))
+"""The app's tables that are written in one transaction with others."""
 
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
@@ -146,9 +149,10 @@ class Dialect:
         return self.select(self.catalog_of_databases)
 
     def problems(self) -> dict[str, str]:
-        """Return the reason why triggers can't watch a table, by its name, for each table that has one."""
+        """Return the reason why triggers can't watch a table, by its name, for each table that has one; and why one of
+        the app's own can't hold what they write."""
         found = {name.lower(): problem for name, problem in self.select(self.catalog_of_problems)}
-        return {table: found[table.lower()] for table in self.tables if table.lower() in found}
+        return {table: found[table.lower()] for table in self.tables | OWN_TABLES if table.lower() in found}
 
     def short_lock_timeout(self) -> AbstractContextManager[None]:
         """Don't wait long for table locks in this block: a session that waits for one blocks all later ones."""
@@ -311,6 +315,10 @@ class MySQL(Dialect):
         " coalesce(concat('has the engine ', t.engine, ', which has no transactions'), 'is a view')"
         " FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine"
         " WHERE t.table_schema = DATABASE() AND (t.engine IS NULL OR e.transactions = 'NO')"
+        " UNION ALL SELECT table_name,"
+        " concat('loses rows by the key ', constraint_name, ' ON DELETE CASCADE, which runs no triggers')"
+        " FROM information_schema.referential_constraints"
+        " WHERE constraint_schema = DATABASE() AND delete_rule = 'CASCADE'"
     )
     columns_named = re.compile(r"\b(?:OLD|NEW)\.`([^`]+)`")
 

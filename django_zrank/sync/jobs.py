@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
 from threading import Event
+from time import monotonic
 from typing import Final
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from django.template.defaultfilters import pluralize
 
 from ..index import RankIndex
 from ..models import Job
+from ..store import Store
 from .health import Verdict
 from .rebuild import count_rows, rebuild, running
 from .verify import Report, verify
@@ -33,6 +35,10 @@ LEASE: Final = timedelta(seconds=20)
 
 _PULSE: Final = 1.0
 """Seconds between two heartbeats."""
+
+_SILENCE: Final = 2 * Store.LEASE
+"""Seconds without progress after which there are no more heartbeats. By then, a rebuild whose database connection hangs
+counts as killed."""
 
 _LOOK: Final = 1.0
 """Seconds between two polls."""
@@ -162,12 +168,12 @@ class _Progress:
 
     def __init__(self, job: Job, stop: Event) -> None:
         self.job, self.stop = job, stop
-        self.done = 0
+        self.done, self.at = 0, monotonic()
         self.total: int | None = None
         self.is_mine = True
 
     def add(self, rows: int) -> None:
-        self.done += rows
+        self.done, self.at = self.done + rows, monotonic()
         if self.stop.is_set() or not self.is_mine:
             raise _Stopped
 
@@ -177,6 +183,8 @@ class _Progress:
                 if self.stop.is_set():
                     _hand_back(self.job)
                     break
+                if monotonic() > self.at + _SILENCE:
+                    continue
                 kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                 self.is_mine = bool(kept)
             except Exception as error:  # noqa: BLE001 - without a heartbeat, another process takes the job

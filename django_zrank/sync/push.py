@@ -28,7 +28,7 @@ from . import rows
 from .each_shard import EachShard
 from .idle import write_seen
 from .marks import Written
-from .transactions import is_open, require_writable, without_waiting
+from .transactions import is_open, require_synced, require_writable, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -143,6 +143,7 @@ class Push:
         for index, parts in _by_index(todo).items():
             pks = list(chain.from_iterable(todo[part] for part in parts))
             stores = [self.stores[part] for part in index.parts]
+            require_synced(index.get_using())
             found = index.split(read(index, pks, *stores), itemgetter(0))
             changes |= found
             if not self.saved:  # an idle connection may lead to a former primary

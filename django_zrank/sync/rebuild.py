@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import chain, islice, repeat
 from operator import itemgetter
 from threading import Event, Thread
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Final
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ from .leftovers import retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .transactions import refuse_transaction, update_briefly
+from .transactions import refuse_transaction, require_synced, update_briefly
 
 BATCH_SIZE: Final = 3000
 
@@ -82,6 +82,7 @@ def rebuild(
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
+        require_synced(index.get_using())
     shards, name, members = EachShard(index), index.new_generation(), 0
     parts = index.parts if parts is None else parts
     builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
@@ -93,11 +94,12 @@ def rebuild(
     try:
         shards.each(builds, lambda part: builds[part].start(polite=polite))
         shards.require(parts)
+        pulse = _Pulse(builds)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
             timezone.override(None),  # as in a push
-            running("zrank-rebuild-pulse", partial(_send_heartbeats, builds), Event()),
-            closing(_batches(index, builds, batch_size)) as batches,
+            running("zrank-rebuild-pulse", pulse.run, Event()),
+            closing(_batches(index, builds, batch_size, pulse)) as batches,
             closing(_loads(partial(_load, shards, builds), batches)) as loads,
         ):
             for loaded in loads:
@@ -185,12 +187,25 @@ def running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[No
         thread.join()
 
 
-def _send_heartbeats(builds: Mapping[RankIndex, _Build], ended: Event) -> None:
-    """Keep builds alive, whatever the database's time to the next rows."""
-    while not ended.wait(Store.LEASE / 20):
-        for part, build in builds.items():
-            with suppress(Exception):
-                Store.of(part).keep_alive(build.name)
+class _Pulse:
+    """Keeps builds alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
+    long to find the first. If none comes for longer, the connection hangs, and others needn't wait for this rebuild."""
+
+    def __init__(self, builds: Mapping[RankIndex, _Build]) -> None:
+        self.builds = builds
+        self.beat()
+
+    def beat(self) -> None:
+        """Note that rows have come."""
+        self.at = monotonic()
+
+    def run(self, ended: Event) -> None:
+        while not ended.wait(Store.LEASE / 20):
+            if monotonic() > self.at + Store.LEASE:
+                continue
+            for part, build in self.builds.items():
+                with suppress(Exception):
+                    Store.of(part).keep_alive(build.name)
 
 
 def _load(shards: EachShard, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
@@ -250,7 +265,9 @@ def _superseded(index: RankIndex) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Batch]:
+def _batches(
+    index: RankIndex, builds: Mapping[RankIndex, _Build], size: int, pulse: _Pulse
+) -> Generator[_Batch]:
     """Yield the rows of the parts that are built, about ``size`` of them for each."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
@@ -260,15 +277,16 @@ def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) ->
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)
-        turns = _in_turns(rows)
+        turns = _in_turns(rows, pulse)
         while batch := list(islice(turns, min(size * len(builds), _MOST))):
             yield index.split(batch, itemgetter(0))
 
 
-def _in_turns(rows: Iterable[BuiltRow]) -> Iterator[BuiltRow]:
+def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:
     """Yield rows, and let the thread that loads go on after every ``_TURN`` of them. Otherwise it would wait for the
     interpreter after each reply of Redis, up to ``sys.getswitchinterval()``."""
     for some in batched(rows, _TURN):
+        pulse.beat()
         sleep(0)
         yield from some
 
