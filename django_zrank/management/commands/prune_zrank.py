@@ -6,14 +6,15 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...sync.leftovers import Leftover, find_leftovers, prune
+from ...sync.leftovers import Leftover, find_departed, find_leftovers, leave, prune
 from ..base import ZRankCommand
 
 
 class Command(ZRankCommand):
     help = (
         "Removes the keys in Redis, and the rows and triggers in the databases, of indexes that are no longer "
-        "registered. Run it when no process of an older release is running."
+        "registered, and the rows and triggers of indexes that have moved to another database. Run it when no process "
+        "of an older release is running."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,14 +31,18 @@ class Command(ZRankCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         named, dry_run = options["name"], options["dry_run"]
         names = named or list(find_leftovers())
-        if not names:
+        moved = [] if named else list(find_departed())
+        done = "would be removed" if dry_run else "removed"
+        if not (names or moved):
             self.say("Nothing is left over.")
+        for index, alias in moved:
+            self.report_rows(index.name, alias, leave(index, alias, dry_run=dry_run), done)
         for name in names:
             try:
                 left = prune(name, foreign=bool(named), dry_run=dry_run)
             except ValueError as error:
                 raise CommandError(str(error)) from None
-            self.report(left, "would be removed" if dry_run else "removed", named=bool(named))
+            self.report(left, done, named=bool(named))
 
     def report(self, left: Leftover, done: str, *, named: bool) -> None:
         if left.pending:
@@ -54,5 +59,8 @@ class Command(ZRankCommand):
         else:
             self.say(f"{left.index}: {left.keys} keys in Redis {done}")
         for alias, rows in left.rows.items():
-            counts = ", ".join(f"{count} {label}" for label, count in rows.items())
-            self.say(f"{left.index}: {counts} in the database {alias!r} {done}")
+            self.report_rows(left.index, alias, rows, done)
+
+    def report_rows(self, name: str, alias: str, rows: dict[str, int], done: str) -> None:
+        counts = ", ".join(f"{count} {label}" for label, count in rows.items())
+        self.say(f"{name}: {counts} in the database {alias!r} {done}")
