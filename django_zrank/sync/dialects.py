@@ -22,7 +22,7 @@ OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Ge
 PREFIX: Final = "zrank_capture_"
 """The prefix of the names of all triggers of the app."""
 
-_NAME: Final = re.compile(rf"{PREFIX}.*(_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+)")
+_NAME: Final = re.compile(rf"{PREFIX}.*_([0-9a-f]{{8}})_[0-9a-f]{{8}}_[a-z]+")
 
 
 class Trigger(NamedTuple):
@@ -30,7 +30,8 @@ class Trigger(NamedTuple):
     """In the database's own spelling."""
 
     name: str
-    """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is current if its name is."""
+    """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is recognised by its name, which
+    tells its table and its text, and not when it was made, or of which object that has the table's name."""
 
     def __str__(self) -> str:
         return f"{self.name} on {self.table}"
@@ -39,13 +40,7 @@ class Trigger(NamedTuple):
     def owner(self) -> str:
         """The hash of its index; '' for a trigger that isn't the app's."""
         match = _NAME.fullmatch(self.name)
-        return match[2] if match else ""
-
-    @property
-    def purpose(self) -> tuple[str, str]:
-        """The table, and the end of the name: what two triggers of one definition share."""
-        match = _NAME.fullmatch(self.name)
-        return self.table, match[1] if match else ""
+        return match[1] if match else ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Dialect:
     advice: ClassVar[str]
     """A hint for errors when the database refuses a trigger."""
 
-    catalog: ClassVar[str]
+    catalog: str
     """Selects each trigger's table, name and text, and more."""
 
     catalog_of_columns: ClassVar[str]
@@ -127,11 +122,6 @@ class Dialect:
         columns = {table: self.columns(table) for table in {trigger.table for trigger in texts}}
         return {trigger for trigger, text in texts.items() if not self.named(text) <= columns[trigger.table]}
 
-    def displaced(self, sources: Iterable[WatchedTable]) -> set[Trigger]:
-        """Return the triggers made for these tables that are on tables which had their names before, and would count as
-        current if those were renamed back."""
-        return set()
-
     def named(self, text: str) -> set[str]:
         """Return the columns that a trigger's text names."""
         return set(map(self.fold, self.columns_named.findall(text)))
@@ -179,17 +169,15 @@ class Dialect:
         """Return the name of a table as in :attr:`Trigger.table`."""
         return table.lower() if self.connection.features.ignores_table_name_case else table
 
-    def written_by(self, table: str) -> Collection[str]:
-        """Return the names in :attr:`Trigger.table` of the tables that a model's table consists of."""
-        return [self.spelled(table)]
+    def written_by(self, tables: Iterable[str]) -> dict[str, list[str]]:
+        """Return, for each of these models' tables, the names in :attr:`Trigger.table` of those that it consists of."""
+        return {table: [self.spelled(table)] for table in tables}
 
-    def stem(self, source: WatchedTable, table: str, definition: Iterable[str], state: str = "") -> str:
-        """Return the prefix of the names of a unit's triggers, short enough for every database. ``state``: of the
-        table, if the trigger must be made anew whenever that changes."""
+    def stem(self, source: WatchedTable, table: str, definition: Iterable[str]) -> str:
+        """Return the prefix of the names of a unit's triggers, short enough for every database."""
         what = repr((source.index, table, source.via, source.column.column))
         slug = re.sub(r"[^a-z0-9]+", "_", source.index.lower())[:11].strip("_")
-        slug += f"_{_digest(state)}" if state else ""
-        return "_".join([PREFIX + slug, owner_of(source.index), _digest(what + "\n".join(definition))])
+        return "_".join([PREFIX + slug, owner_of(source.index), digest(what + "\n".join(definition))])
 
     # Statements
 
@@ -212,6 +200,16 @@ class Dialect:
         """Return the bodies of the triggers, by their operations."""
         raise NotImplementedError
 
+    def texts_for(self, source: WatchedTable) -> Iterable[str]:
+        """Return the texts of the triggers that watch ``source``, whatever the state of its table."""
+        return self.bodies(source).values()
+
+    def state(self, unit: Unit, *, again: bool = False) -> tuple[str, str] | None:
+        """Return a key, and the state of the unit's table that is noted under it: if another one is noted, rows may
+        have come or gone without a mark, although the triggers are there. None if there is nothing to tell it by.
+        ``again``: read what was read before once more."""
+        return None
+
     def event(self, operation: str, source: WatchedTable) -> str:
         return operation.upper()
 
@@ -225,6 +223,10 @@ class Dialect:
 
     def leftovers(self) -> list[str]:
         """Return statements that remove what dropped triggers leave behind."""
+        return []
+
+    def alone(self) -> list[str]:
+        """Return statements that let no other process change triggers until the end of the transaction."""
         return []
 
     def mark(self, source: WatchedTable, member: str) -> tuple[str, str]:
@@ -291,8 +293,10 @@ class MySQL(Dialect):
 
     DDL isn't transactional. So each unit has a *seal*: a trigger on the table of generations that is created after all
     others, and after the mark for all members. It only acts on the deletion of a row that no index has, which leaves a
-    mark, or fails as every save would. It also notes when the others were created: a table that is restored from a dump
-    brings triggers of a later time, and rows that left no marks.
+    mark, or fails as every save would.
+
+    The time at which a trigger was created tells if its table was restored from a dump, which brings triggers of a
+    later time, and rows that left no marks. Under Galera each node has a time of its own, so there it tells nothing.
     """
 
     transactional = False
@@ -325,15 +329,17 @@ class MySQL(Dialect):
     _PROBE: Final = ""
     """The key of the row whose deletion runs the seals' bodies."""
 
-    _TIMES: Final = "times"
-    """In the text of a seal, what the times of the other triggers replace."""
-
     _REFUSED: Final = (1044, 1142, 1143, 1449)
     """Errors of a trigger whose definer may not write marks, or is gone."""
 
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
         super().__init__(connection, tables)
-        if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+        self.created: dict[Trigger, str] = {}
+        """When triggers were created, as of the last look."""
+        if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
+            at = "UNIX_TIMESTAMP(created)"
+            self.catalog = self.catalog.replace(at, f"IF(@@wsrep_on, NULL, {at})")
+        else:
             self.create = "CREATE TRIGGER"
 
     @contextmanager
@@ -353,30 +359,37 @@ class MySQL(Dialect):
         column, marked = self.quote("index"), self.text(source.index)
         unit.create[seal] = (
             f"{self.create} {self.quote(seal.name)} AFTER DELETE ON {self.quote(table)} FOR EACH ROW"
-            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} AND '{self._TIMES}' <> '' THEN"
+            f" BEGIN IF OLD.{column} = {self.text(self._PROBE)} THEN"
             f" INSERT INTO {self.marks} ({column}) VALUES ({marked}); END IF; END"
         )
         return replace(unit, seal=seal)
 
-    def seal(self, unit: Unit) -> str:
-        told = [_time(trigger, at) for trigger, _, _, _, at in self.rows() if trigger in unit.create]
-        return super().seal(unit).replace(self._TIMES, "; ".join(told))
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        self.created.clear()
+        for trigger, *others, at in super().rows():
+            self.created[trigger] = "" if at is None else str(at)
+            yield trigger, *others
+
+    def state(self, unit: Unit, *, again: bool = False) -> tuple[str, str] | None:
+        if again:
+            list(self.rows())
+        triggers = sorted(trigger for trigger in unit.create if trigger != unit.seal)
+        times = [self.created.get(trigger, "") for trigger in triggers]
+        return (_stem(triggers[0]), " ".join(times)) if all(times) else None
 
     def installed(self) -> dict[Trigger, bool]:
         found, seals, me = {}, {}, ""
-        for trigger, text, definer, me, at in self.rows():  # noqa: B007
-            found[trigger] = definer, _time(trigger, at)
+        for trigger, _, definer, me in self.rows():  # noqa: B007
+            found[trigger] = definer
             if trigger.name.endswith("_seal"):
-                seals[_stem(trigger)] = definer, text
+                seals[_stem(trigger)] = definer
         # This account's triggers are in force. Those of other accounts are if their seals work.
-        strangers = {definer for definer, _ in found.values()} - {me}
+        strangers = set(found.values()) - {me}
         trusted = {me} | (strangers if strangers and self.seals_work() else set())
-        in_force: dict[Trigger, bool] = {}
-        for trigger, (definer, time) in found.items():
-            sealed_by, text = seals.get(_stem(trigger), ("", time))
-            is_ours = definer in trusted and definer in (me, sealed_by)
-            in_force[trigger] = is_ours and (time in text or trigger.name.endswith("_seal"))
-        return in_force
+        return {
+            trigger: definer in trusted and definer in (me, seals.get(_stem(trigger)))
+            for trigger, definer in found.items()
+        }
 
     def seals_work(self) -> bool:
         """Return True if the accounts that created the seals still exist and may leave marks, or if that can't be
@@ -423,11 +436,6 @@ class MySQL(Dialect):
         return f"{old} <=> {new}"
 
 
-def _time(trigger: Trigger, at: Any) -> str:
-    """Return what a seal notes of a trigger: its operation, and when it was created."""
-    return f"{trigger.name.rpartition('_')[2]} at {at}"
-
-
 def _stem(trigger: Trigger) -> str:
     """Return the part that the names of a unit's triggers share."""
     return trigger.name.rpartition("_")[0]
@@ -462,8 +470,8 @@ class PostgreSQL(Dialect):
 
     A statement only runs the triggers of the table that it names. So if a table has partitions or inheritance children,
     or is one itself, triggers run for each row; partitions inherit those of their table. Each partition has its own
-    trigger for TRUNCATE. The name of the table's own one depends on the set of its partitions: if that changes, the
-    trigger counts as missing, because rows may have come or gone unmarked.
+    trigger for TRUNCATE. The state of a table is its number, and the set of its partitions: if that changes, rows may
+    have come or gone unmarked.
 
     The function runs with the rights of the account that migrates, so that writers need none on the marks. That is why
     it has a fixed ``search_path``, and schemas in its names.
@@ -540,18 +548,6 @@ class PostgreSQL(Dialect):
     def installed(self) -> dict[Trigger, bool]:
         return {trigger: active for trigger, _, active in self.rows()}
 
-    def displaced(self, sources: Iterable[WatchedTable]) -> set[Trigger]:
-        watched = [(one, self.families[one.table][0]) for one in sources if one.table in self.families]
-        found: set[Trigger] = set()
-        for trigger, text, _, number, _ in super().rows():
-            operation = trigger.name.rpartition("_")[2]
-            for source, table in watched:
-                if number != table.number and trigger.owner == owner_of(source.index):
-                    stem = self.stem(source, table.name, self.definition(source, text, number))
-                    if trigger.purpose == Trigger(trigger.table, f"{stem}_{operation}").purpose:
-                        found.add(trigger)
-        return found
-
     def problems(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for table, family in self.families.items():
@@ -565,14 +561,21 @@ class PostgreSQL(Dialect):
     def short_lock_timeout(self) -> Iterator[None]:
         # Below deadlock_timeout, so that a writer that waits in turn isn't cancelled.
         with transaction.atomic(self.connection.alias), self.connection.cursor() as cursor:
-            cursor.execute("SET LOCAL lock_timeout = '500ms'")
+            cursor.execute(
+                "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '500ms', true)"
+            )
+            usual, _ = cursor.fetchone()
             yield
+            cursor.execute(
+                "SELECT set_config('lock_timeout', %s, true)", [usual]
+            )  # for a migration around it
 
     def fold(self, column: str) -> str:
         return column
 
-    def written_by(self, table: str) -> Collection[str]:
-        return [relation.name for relation in self._families({table}).get(table, [])]
+    def written_by(self, tables: Iterable[str]) -> dict[str, list[str]]:
+        families = self._families(tables).items()
+        return {table: [relation.name for relation in family] for table, family in families}
 
     def has(self, table: str, columns: Collection[str]) -> bool:
         return super().has(self.quote(table), columns)
@@ -580,15 +583,11 @@ class PostgreSQL(Dialect):
     def unit(self, source: WatchedTable) -> Unit:
         table, *parts = self.families.get(source.table, [Relation(0, "", source.table)])
         body = self.body(source, by_row=table.by_row)
-        definition = self.definition(source, body, table.number)
-        # What a subscription has written was not noticed: when it ends, the triggers are made anew.
-        fed = "fed" * any(relation.is_replicated for relation in (table, *parts))
-        stem = self.stem(source, table.name, definition, fed)
+        stem = self.stem(source, table.name, [body, "referenced" * source.is_referenced])
         function = f"{self.schema}.{self.quote(stem)}()"
-        tag = f"$zrank_{_digest(body)}$"
+        tag = f"$zrank_{digest(body)}$"
         prepare = [
-            # A concurrent migration waits, instead of failing.
-            f"SELECT pg_advisory_xact_lock(hashtext('{PREFIX}'))",
+            *self.alone(),
             (
                 f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
                 f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {tag}{body}{tag}"
@@ -600,10 +599,7 @@ class PostgreSQL(Dialect):
             # Who turns foreign keys off turns these triggers off, too. Not so in MariaDB and SQLite.
             operations = [one for one in self._REFERENCING if one != "insert" or not source.is_referenced]
             names = {operation: f"{stem}_{operation}" for operation in operations}
-            if relation is table and parts:
-                versions = " ".join(f"{part.number} {part.version}" for part in parts)
-                names["truncate"] = self.stem(source, table.name, definition, versions + fed) + "_truncate"
-            elif relation is not table and relation.is_partition:
+            if relation is not table and relation.is_partition:
                 names = {} if relation.is_foreign else {"truncate": names["truncate"]}
             for operation, name in names.items():
                 by_row = table.by_row and operation != "truncate"
@@ -614,9 +610,19 @@ class PostgreSQL(Dialect):
                 )
         return Unit(source, create, prepare)
 
-    def definition(self, source: WatchedTable, body: str, number: int) -> list[str]:
-        # By its number, a table that was restored differs from the one that was dumped, with its triggers.
-        return [body, str(number), "referenced" * source.is_referenced]
+    def texts_for(self, source: WatchedTable) -> Iterable[str]:
+        yield from (self.body(source, by_row=by_row) for by_row in (False, True))
+        yield "referenced" * source.is_referenced
+
+    def state(self, unit: Unit, *, again: bool = False) -> tuple[str, str] | None:
+        family = self.families.get(unit.source.table, [])
+        # A table that was restored has another number. What a subscription has written was not noticed when it ends.
+        fed = ["fed"] * any(relation.is_replicated for relation in family)
+        return unit.source.table, " ".join([*(f"{one.number} {one.version}".strip() for one in family), *fed])
+
+    def alone(self) -> list[str]:
+        # Others wait, instead of failing, or dropping a function that is about to be used.
+        return [f"SELECT pg_advisory_xact_lock(hashtext('{PREFIX}'))"]
 
     def body(self, source: WatchedTable, *, by_row: bool) -> str:
         column = self.column(source.column)
@@ -700,10 +706,11 @@ END
 
 def owner_of(index: str) -> str:
     """Return the owner in the names of an index's triggers."""
-    return _digest(index)
+    return digest(index)
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return eight digits that identify a text."""
     return sha256(text.encode()).hexdigest()[:8]
 
 

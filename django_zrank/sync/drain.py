@@ -181,7 +181,7 @@ class _Drain:
         sources = {source.via: source for source in reversed(watched_tables(index))}
         unknown = {pk: () for pk, via, _ in marks if via not in sources}
         # Another release's triggers left them. This one's tell of the same changes, unless they are missing.
-        if unknown and not examine_capture(index).works:
+        if unknown and not examine_capture(index).is_complete:
             self.left |= unknown
             marks = [mark for mark in marks if mark[0] not in unknown]
         owners: dict[str | None, set[str]] = {}

@@ -23,6 +23,9 @@ _PAUSE: Final = 0.05
 _LONGEST_STOP: Final = 5
 """Seconds after which PostgreSQL and MariaDB roll back a transaction whose process has stopped in it."""
 
+LONG_PATIENCE: Final = 2.0 * _LONGEST_STOP
+"""Seconds for which the transaction of a process that has stopped is waited for."""
+
 _READ_ONLY: Final = {
     # The second is what an operator sets to fence a primary (default_transaction_read_only).
     "postgresql": "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')",
@@ -56,7 +59,7 @@ def briefly(
 def update_briefly(rows: QuerySet[Any], **values: Any) -> int:
     """Update ``rows`` in a transaction of its own, and return their number. It waits until the transaction of a process
     that has stopped is rolled back, but not longer: then it raises :exc:`Busy`."""
-    return briefly(rows.db, partial(rows.update, **values), patience=2 * _LONGEST_STOP)
+    return briefly(rows.db, partial(rows.update, **values), patience=LONG_PATIENCE)
 
 
 def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:

@@ -3,37 +3,48 @@
 A mark is written in the transaction of the change, so both commit or neither does. A new trigger leaves a mark for all
 members, because changes before it went unnoticed.
 
-A database may have triggers that another release, alias or project needs. So a watcher only adds missing ones
-(:func:`restore`), ``migrate`` drops those of older declarations (:func:`install`), and those of unknown indexes are
-dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with the columns that they name
-(:func:`guard`).
+Triggers have one life cycle, whichever release looks at them. The database notes which declaration of an index they
+belong to (``Capture.declaration``): ``migrate`` notes its own and creates what it needs (:func:`install`). Processes of
+other releases change no trigger, except that a rebuild of a declaration that isn't live creates what it needs before it
+reads (:func:`expand`), and notes that declaration together with the swapped build (:func:`note_build`). Once the new
+build is live, whoever looks drops what that declaration doesn't need (``_Triggers.contract()``).
+Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
+the columns that they name (:func:`guard`).
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
+from itertools import groupby
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations import Migration
-from django.db.migrations.operations import RunPython, SeparateDatabaseAndState
+from django.db.migrations.operations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
+from django.db.models import Model
 from django.utils.functional import cached_property  # takes no lock, as that of Python 3.11 does
 
 from ..conf import get_settings
-from ..exceptions import CaptureError
+from ..exceptions import CaptureError, IndexUnavailable
 from ..index import RankIndex
-from ..models import Generation, Mark
+from ..models import Capture, Generation, Mark
+from ..redis.trust import RETIRED
 from ..registry import registry
-from .dialects import DIALECTS, Trigger, Unit, owner_of
-from .transactions import is_delay
+from ..store import Store
+from .dialects import DIALECTS, Trigger, Unit, digest, owner_of
+from .transactions import LONG_PATIENCE, briefly, is_delay
 from .watched_tables import WatchedTable, merged, watched_tables
+
+logger = logging.getLogger("django_zrank.sync")
 
 _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
@@ -56,10 +67,11 @@ class Status:
     """``triggers`` or ``signals``."""
 
     missing: Sequence[Trigger] = ()
-    """Missing, disabled, of an account that is gone, or naming a column that is gone: changes go unnoticed, or fail."""
+    """Missing, disabled, of an account that is gone, naming a column that is gone, or on a table that was restored or
+    swapped, or whose partitions have changed: changes go unnoticed, or fail."""
 
     outdated: Sequence[Trigger] = ()
-    """Of another declaration of these indexes. They cost time, and do no harm."""
+    """Of another declaration of these indexes, or of an index that has moved to another database. They cost time."""
 
     unexpected: Sequence[Trigger] = ()
     """Of indexes that aren't registered: another project's, or removed ones. Nobody drains their marks."""
@@ -67,9 +79,17 @@ class Status:
     error: str | None = None
     """The reason why the database can't have triggers, or why they don't notice everything."""
 
+    is_covered: bool = False
+    """True if those missing are of an earlier release of the same declaration: the later one's see the same."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all of this release's own triggers are there."""
+        return not (self.missing or self.error)
+
     @property
     def works(self) -> bool:
-        return not (self.missing or self.error)
+        return self.is_complete or (self.is_covered and not self.error)
 
 
 def captured(using: str) -> list[RankIndex]:
@@ -92,17 +112,46 @@ def sharing(using: str) -> list[RankIndex]:
     return found
 
 
+def builds_of(index: RankIndex, using: str, *, lock: bool = False) -> Iterator[Generation]:
+    """Yield the rows of the builds of ``index`` in a database, whatever their numbers of shards."""
+    of_index = re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
+    rows = Generation.objects.using(using).filter(index__startswith=index.name)
+    rows = rows.select_for_update() if lock else rows
+    return (row for row in rows if of_index.fullmatch(row.index))
+
+
+def departed(using: str) -> list[RankIndex]:
+    """Return the indexes that live in another database, of which this one has a build. A replica has the same one."""
+    found = []
+    for index in registry.all():
+        home = index.get_using()
+        if home != using and home in connections:
+            here, there = (_owners(index, alias) for alias in (using, home))
+            if here and not here & there:
+                found.append(index)
+    return found
+
+
+def _owners(index: RankIndex, using: str) -> set[str]:
+    """Return the owners of the builds of ``index`` that a database notes: its own, or that which it was copied from."""
+    connection = connections[using]
+    dialect = DIALECTS.get(connection.vendor)
+    if dialect is None or not dialect(connection, []).has(Generation._meta.db_table, ["owner"]):
+        return set()
+    return {row.owner for row in builds_of(index, using)} - {""}
+
+
 class _Triggers:
     """The triggers that some indexes need in a database, and those that it has."""
 
     def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
+        self.using, self.indexes, connection = using, indexes, connections[using]
         sources: list[WatchedTable] = []
         if get_settings().capture == "triggers":
             for index in indexes:  # one trigger for several paths to the same rows
                 sources += merged(
                     watched_tables(index), lambda one: (one.model, one.via, one.column, one.is_referenced)
                 )
-        self.using, connection = using, connections[using]
         self.dialect = DIALECTS[connection.vendor](connection, {source.table for source in sources})
         self.units = [self.dialect.unit(source) for source in sources]
         self.wanted = {trigger for unit in self.units for trigger in unit.create}
@@ -111,6 +160,71 @@ class _Triggers:
     @cached_property
     def found(self) -> dict[Trigger, bool]:
         return self.dialect.installed()
+
+    # What the database notes
+
+    @cached_property
+    def notes(self) -> dict[str, Capture]:
+        """The notes of these indexes, by their names."""
+        rows = Capture.objects.using(self.using)
+        in_transaction = connections[self.using].in_atomic_block
+        try:
+            with transaction.atomic(self.using) if in_transaction else nullcontext():
+                return rows.in_bulk([index.name for index in self.indexes])
+        except DatabaseError:
+            if self.has_tables(Capture):
+                raise
+            return {}  # not yet migrated
+
+    def has_tables(self, *models: type[Model]) -> bool:
+        return all(self.dialect.has(model._meta.db_table, ["index"]) for model in models)
+
+    def declared(self, index: RankIndex) -> str:
+        """Return what stands for the declaration of ``index``: the build that it makes, and the texts of its triggers
+        (which may change with the app's version), whatever the states of their tables."""
+        own = [unit.source for unit in self.units if unit.source.index == index.name]
+        texts = sorted(f"{one.table} {text}" for one in own for text in self.dialect.texts_for(one))
+        return f"{index.declaration}-{digest(' '.join(texts))}"
+
+    def is_current(self, index: RankIndex) -> bool:
+        """Return True if the triggers of the database belong to this declaration of ``index``, or to none."""
+        note = self.notes.get(index.name)
+        return note is None or note.declaration in ("", f"{index.declaration}-", self.declared(index))
+
+    def take_over(self) -> None:
+        """Note that the triggers belong to these declarations."""
+        rows = []
+        for index in self.indexes:
+            note = self.notes.setdefault(index.name, Capture(index=index.name))
+            if note.declaration != self.declared(index):
+                note.declaration = self.declared(index)
+                rows.append(note)
+        if rows and self.has_tables(Capture):
+            names = (
+                ["index"] if self.dialect.connection.features.supports_update_conflicts_with_target else None
+            )
+            Capture.objects.using(self.using).bulk_create(
+                rows, update_conflicts=True, unique_fields=names, update_fields=["declaration"]
+            )
+
+    def is_noted(self, unit: Unit) -> bool:
+        """Return True if all changes of a unit's table have left marks since its triggers were made, by its state."""
+        state, note = self.dialect.state(unit), self.notes.get(unit.source.index)
+        return state is None or (note is not None and note.tables.get(state[0]) == state[1])
+
+    def note(self, unit: Unit) -> None:
+        """Leave a mark for all members, and note the state of the unit's table."""
+        state, name = self.dialect.state(unit, again=True), unit.source.index
+        with transaction.atomic(self.using):
+            Mark.objects.using(self.using).create(index=name)
+            if state is not None:
+                Capture.objects.using(self.using).get_or_create(index=name)
+                row = Capture.objects.using(self.using).select_for_update().get(index=name)
+                row.tables[state[0]] = state[1]
+                row.save(using=self.using, update_fields=["tables"])
+                self.notes[name] = row
+
+    # What it has
 
     @cached_property
     def dangling(self) -> set[Trigger]:
@@ -123,37 +237,101 @@ class _Triggers:
     def is_in_place(self, unit: Unit) -> bool:
         return all(self.found.get(trigger) for trigger in unit.create)
 
+    @property
+    def missing(self) -> set[Trigger]:
+        """Triggers that are missing, fail their tables' writes, or are on a table in another state than was noted."""
+        missing = {trigger for trigger in self.wanted if not self.found.get(trigger)} | self.dangling
+        for unit in self.units:
+            if not missing.intersection(unit.create) and not self.is_noted(unit):
+                missing.update(unit.create)
+        return missing
+
+    @property
+    def replaced(self) -> set[Trigger]:
+        """Triggers in whose place a later release of the same declaration has others, which see the same."""
+        later = [index for index in self.indexes if not self.is_current(index)]
+        names = {
+            index.name
+            for index in later
+            if self.notes[index.name].declaration.startswith(f"{index.declaration}-")
+        }
+        return {trigger for unit in self.units if unit.source.index in names for trigger in unit.create}
+
+    @property
+    def outdated(self) -> set[Trigger]:
+        """Triggers of these indexes that aren't wanted."""
+        return (
+            {trigger for trigger in self.found if trigger.owner in self.owners} - self.wanted - self.dangling
+        )
+
     def obstacles(self) -> set[Trigger]:
         """Return the triggers to drop before missing ones are created.
 
-        They have the name of one of them (after two tables have swapped names), fail their tables' writes (because the
-        account that created them, or a column that they name, is gone), or were made for another state of the table (a
-        former set of partitions, or a table that had its name, which may return).
+        They have the name of one of them (after two tables have swapped names), or fail their tables' writes (because
+        the account that created them, or a column that they name, is gone).
         """
         names = {trigger.name for trigger in self.wanted} if self.dialect.unique_names else set()
-        purposes = {trigger.purpose for trigger in self.wanted}
-        former = self.dangling | self.dialect.displaced(unit.source for unit in self.units)
-        return former | {
+        return self.dangling | {
             trigger
             for trigger, active in self.found.items()
             if (not active and trigger.owner in self.owners)
-            or (trigger not in self.wanted and (trigger.name in names or trigger.purpose in purposes))
+            or (trigger not in self.wanted and trigger.name in names)
         }
 
-    def add(self) -> list[Trigger]:
-        """Create the missing triggers of tables and columns that exist, without obstacles. Return them."""
+    def add(self) -> Changes:
+        """Create the missing triggers of tables and columns that exist, after obstacles were dropped. Leave a mark for
+        all members of each table that is in another state than was noted."""
         obstacles = self.obstacles()
         self.drop(obstacles)
-        for trigger in obstacles:
-            self.found.pop(trigger, None)
         created: list[Trigger] = []
-        lacking = [unit for unit in self.units if not self.is_in_place(unit)]
-        if lacking and all(self.dialect.has(model._meta.db_table, ["index"]) for model in (Mark, Generation)):
+        lacking = [unit for unit in self.units if not (self.is_in_place(unit) and self.is_noted(unit))]
+        if lacking and self.has_tables(Mark, Generation, Capture):
             for unit in filter(self.fits, lacking):
                 missing = [trigger for trigger in unit.create if not self.found.get(trigger)]
-                self.create(unit, missing)
-                created += missing
-        return created
+                if missing:
+                    self.create(unit, missing)
+                    self.found.update(dict.fromkeys(missing, True))
+                    created += missing
+                elif not self.is_noted(unit):
+                    self.note(unit)
+        return Changes(created, sorted(obstacles))
+
+    def contract(self) -> list[Trigger]:
+        """Drop the triggers that these indexes don't need any more, if what is live was built as they declare. Return
+        those dropped. It waits for no lock for long, and leaves what it can't drop to the next time."""
+        dropped: list[Trigger] = []
+        if not self.outdated or not self.has_tables(Generation):
+            return dropped
+        lacking = {trigger.owner for trigger in self.missing}
+        ready = [
+            index for index in self.indexes if self.is_current(index) and owner_of(index.name) not in lacking
+        ]
+        for index in ready:
+            unwanted = sorted(trigger for trigger in self.outdated if trigger.owner == owner_of(index.name))
+            for table, group in groupby(unwanted, lambda trigger: trigger.table):
+                triggers = list(group)
+                try:
+                    # A rebuild that begins in between waits, and creates again what it needs.
+                    with self.dialect.short_lock_timeout(), transaction.atomic(self.using):
+                        if self.is_live(index):
+                            self.drop(triggers)
+                            dropped += triggers
+                except (CaptureError, DatabaseError, IndexUnavailable) as error:
+                    logger.info("Outdated triggers of %s will be dropped later. %s", table, error)
+        return dropped
+
+    def is_live(self, index: RankIndex) -> bool:
+        """Return True if every build of ``index`` that the database notes is of this declaration, and no other one is
+        being made. Lock the notes. Raises ``IndexUnavailable``."""
+        for row in builds_of(index, self.using, lock=True):
+            if row.generation == RETIRED:
+                continue
+            if not index.declares(row.generation):
+                return False
+            # A dead rebuild stays noted, until the next one begins.
+            if not index.declares(row.building) and [row.building] == Store(row.index).read_meta("building"):
+                return False
+        return True
 
     def fits(self, unit: Unit) -> bool:
         """Return True if all columns exist that a unit names."""
@@ -175,8 +353,7 @@ class _Triggers:
                 raise CaptureError(
                     f"Database {self.using!r}: {table} has changed while its triggers were made."
                 )
-            # For all changes until now, which left no marks.
-            Mark.objects.using(self.using).create(index=unit.source.index)
+            self.note(unit)  # all changes until now left no marks
             if unit.seal:
                 cursor.execute(dialect.seal(unit))
 
@@ -184,12 +361,17 @@ class _Triggers:
         """Drop triggers, and functions that no trigger uses any more."""
         if not triggers:
             return
-        with self.dialect.connection.cursor() as cursor:
+        atomic = transaction.atomic(self.using) if self.dialect.transactional else nullcontext()
+        with atomic, self.dialect.connection.cursor() as cursor:
+            for statement in self.dialect.alone():
+                cursor.execute(statement)
             for trigger in sorted(triggers):
                 with self.explained(trigger.table):
                     cursor.execute(self.dialect.drop(trigger))
             for statement in self.dialect.leftovers():
                 cursor.execute(statement)
+        for trigger in triggers:
+            self.found.pop(trigger, None)
 
     @contextmanager
     def explained(self, table: str) -> Iterator[None]:
@@ -217,23 +399,26 @@ def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> _Triggers | No
     return None
 
 
-def status(using: str, indexes: Collection[RankIndex]) -> Status:
-    """Compare the triggers of a database with what these indexes ask for.
+def status(using: str, indexes: Collection[RankIndex], *, thorough: bool = False) -> Status:
+    """Compare the triggers of a database with what these indexes ask for. ``thorough``: look for those of indexes that
+    have moved to another database, too.
 
     MariaDB and MySQL show triggers only to an account that has the TRIGGER privilege.
     """
     mode, own = get_settings().capture, _triggers(using, indexes)
     if own is None:
         return Status(mode)
-    others = own.found.keys() - own.wanted
     known = own.owners | {owner_of(index.name) for index in registry.all()}
+    strangers = {trigger for trigger in own.found if trigger.owner not in own.owners}
+    gone = {owner_of(index.name) for index in departed(using)} if thorough else set()
     problems = [f"{table} {problem}" for table, problem in sorted(own.dialect.problems().items())]
     return Status(
         mode,
-        missing=sorted({trigger for trigger in own.wanted if not own.found.get(trigger)} | own.dangling),
-        outdated=sorted(trigger for trigger in others - own.dangling if trigger.owner in own.owners),
-        unexpected=sorted(trigger for trigger in others if trigger.owner not in known),
+        missing=sorted(own.missing),
+        outdated=sorted(own.outdated | {trigger for trigger in strangers if trigger.owner in gone}),
+        unexpected=sorted(trigger for trigger in strangers if trigger.owner not in known),
         error=f"Triggers can't watch every table: {'; '.join(problems)}." if problems else None,
+        is_covered=own.missing <= own.replaced,
     )
 
 
@@ -253,25 +438,83 @@ def examine_capture(index: RankIndex) -> Status:
         return Status(get_settings().capture, error=str(error))
 
 
-def restore(index: RankIndex) -> Sequence[Trigger]:
-    """Restore the missing triggers of ``index``, without dropping others or waiting for locks. Return those created.
+def restore(index: RankIndex) -> bool:
+    """Restore the missing triggers of ``index``, and drop those that it doesn't need any more, without waiting long for
+    locks. Return True if some were missing, or not to be relied on.
 
-    Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    If the triggers belong to another release, it changes none. Raises
+    :exc:`~django_zrank.exceptions.CaptureError`.
     """
     own = _triggers(index.get_using(), [index])
-    if own is None or (all(map(own.is_in_place, own.units)) and not own.obstacles()):
-        return []
-    with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-        return own.add()
+    if own is None:
+        return False
+    if not own.is_current(index):
+        if own.missing - own.replaced:
+            raise CaptureError("Another release has migrated, and this one changes no trigger any more.")
+        return False
+    was_missing = bool(own.missing or own.obstacles())
+    if was_missing or index.name not in own.notes:
+        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
+            own.take_over()
+            own.add()
+    own.contract()
+    return was_missing
+
+
+def expand(index: RankIndex) -> None:
+    """Create the triggers that a build of ``index`` needs before it reads rows, if the database has those of another
+    declaration, and no build of this one. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
+    own = _triggers(index.get_using(), [index])
+    if own is None or own.is_current(index):
+        return
+    if not any(row.generation and index.declares(row.generation) for row in builds_of(index, own.using)):
+        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
+            own.add()
+
+
+def note_build(part: RankIndex, build: str, **conditions: Any) -> int:
+    """Note that a build of ``part`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
+    its row doesn't meet ``conditions``.
+
+    If it is of another declaration than the one that it replaces, the triggers belong to that from now on. Both are
+    noted in one transaction: a release whose build is live could not tell later if it was overtaken by ``migrate``.
+    """
+    using, declared = part.get_using(), f"{build.partition('-')[0]}-"
+    rows = Generation.objects.using(using).filter(index=part.name)
+
+    def note() -> int:
+        before = rows.values_list("generation", flat=True).first() or ""
+        done = rows.filter(building=build, **conditions).update(generation=build, building="")
+        if done and not before.startswith(declared):
+            captures = Capture.objects.using(using)
+            captures.get_or_create(index=part.whole.name)
+            others = captures.filter(index=part.whole.name).exclude(declaration__startswith=declared)
+            others.update(declaration=declared)
+        return done
+
+    return briefly(using, note, patience=LONG_PATIENCE)
+
+
+def contract(index: RankIndex) -> None:
+    """Drop the triggers that ``index`` doesn't need any more, now that a build of it is live."""
+    with suppress(CaptureError):  # there are no triggers for this database
+        if own := _triggers(index.get_using(), [index]):
+            own.contract()
+
+
+def is_current(index: RankIndex) -> bool:
+    """Return True if the triggers of its database belong to this declaration of ``index``, or to none."""
+    own = _triggers(index.get_using(), [index])
+    return own is None or own.is_current(index)
 
 
 def install(using: str, indexes: Collection[RankIndex]) -> Changes:
-    """Create the triggers that these indexes need in a database, and then drop those that they don't need any more.
+    """Create the triggers that these indexes need in a database, and then drop those that no live build needs.
 
     Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers
     that name a missing column are dropped, and all triggers if there is no table of marks. It never waits long for a
-    lock, behind which all later writers would wait, and tries again for ``_PATIENCE`` seconds. Raises
-    :exc:`~django_zrank.exceptions.CaptureError`.
+    lock, behind which all later writers would wait, and tries again for ``_PATIENCE`` seconds to create triggers. Those
+    that it can't drop at once are left to the next who looks. Raises :exc:`~django_zrank.exceptions.CaptureError`.
     """
     deadline = monotonic() + _PATIENCE
     while True:
@@ -280,13 +523,16 @@ def install(using: str, indexes: Collection[RankIndex]) -> Changes:
             return Changes([], [])
         try:
             with own.dialect.short_lock_timeout():
-                unwanted, obstacles = {*own.found}, own.obstacles()
-                if own.dialect.has(Mark._meta.db_table, ["index"]):
-                    unwanted = {trigger for trigger in own.found if trigger.owner in own.owners} - own.wanted
-                    unwanted |= own.dialect.dangling()
-                created = own.add()
-                own.drop(unwanted - obstacles)
-                return Changes(created, sorted(unwanted | obstacles))
+                if not own.has_tables(Mark):
+                    unwanted = sorted(own.found)
+                    own.drop(unwanted)
+                    return Changes([], unwanted)
+                if own.has_tables(Capture):
+                    own.take_over()
+                dangling = own.dialect.dangling()
+                own.drop(dangling)
+                created, obstacles = own.add()
+            return Changes(created, sorted({*dangling, *obstacles, *own.contract()}))
         except CaptureError as error:
             is_locked = isinstance(error.__cause__, DatabaseError) and is_delay(error.__cause__)
             if not is_locked or monotonic() >= deadline:
@@ -321,33 +567,46 @@ def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: 
     """
     connection = connections[using]
     if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).texts():
+        known: set[tuple[str, str]] = set()
         for migration, _ in plan:
-            migration.operations = [_guarded(operation) for operation in migration.operations]  # type: ignore[misc]
+            operations = [_guarded(operation, known) for operation in migration.operations]
+            migration.operations = operations  # type: ignore[misc]
 
 
-def _guarded(operation: Operation) -> Operation:
-    if isinstance(operation, RunPython):
-        return operation
+def _guarded(operation: Operation, known: set[tuple[str, str]]) -> Operation:
+    """Return a copy of an operation that drops triggers. ``known``: the columns that the models had before the plan,
+    once its first operation has begun."""
     operation = copy(operation)  # the original belongs to its module, and may be run again
-    operation.database_forwards = _releasing(operation.database_forwards)  # type: ignore[method-assign]
-    operation.database_backwards = _releasing(operation.database_backwards)  # type: ignore[method-assign]
     if isinstance(operation, SeparateDatabaseAndState):
-        operation.database_operations = [_guarded(inner) for inner in operation.database_operations]
+        # Each operation on the database has states of its own. One on the state alone removes no column.
+        inner = [_guarded(one, known) for one in operation.database_operations]
+        operation.database_operations = inner
+    else:
+        forwards, backwards = operation.database_forwards, operation.database_backwards
+        operation.database_forwards = _releasing(forwards, known)  # type: ignore[method-assign]
+        operation.database_backwards = _releasing(backwards, known)  # type: ignore[method-assign]
     return operation
 
 
-def _releasing(run: Callable[..., None]) -> Callable[..., None]:
+def _releasing(run: Callable[..., None], known: set[tuple[str, str]]) -> Callable[..., None]:
     def released(
         app_label: str, editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         own = _Triggers(editor.connection.alias, [])
-        leaving = _columns(from_state) - _columns(to_state)
+        before, after = _columns(from_state), _columns(to_state)
+        known.update(() if known else before)
+        leaving = before - after
         marks = {table for table, _ in leaving} & {Mark._meta.db_table}
-        alters_marks = marks or (own.dialect.remakes_tables and _alters_marks(from_state, to_state))
-        _release(own, leaving, everything=bool(alters_marks))
+        alters_marks = bool(marks) or (own.dialect.remakes_tables and _alters_marks(from_state, to_state))
+        _release(own, leaving, everything=alters_marks)
+        # What no model had before the plan only an earlier release can name, which removed it from the state. SQLite
+        # refuses to remove a column that a trigger names, even if an operation of this plan removed it from the state.
+        unknown = after if own.dialect.remakes_tables else known | after
+        _release_stale(own, unknown, _tables(from_state, to_state))
         run(app_label, editor, from_state, to_state)
-        if not own.dialect.transactional:  # a watcher may have restored them meanwhile
-            _release(own, leaving, everything=bool(alters_marks))
+        if alters_marks and not own.dialect.transactional:  # a watcher may have restored them meanwhile
+            _release(own, leaving, everything=True)
+        own.drop(own.dialect.dangling())
 
     return released
 
@@ -358,10 +617,7 @@ def _release(own: _Triggers, columns: Iterable[tuple[str, str]], *, everything: 
     if everything:
         own.drop(texts)
         return
-    leaving: dict[str, set[str]] = {}
-    for table, column in columns:
-        for spelling in own.dialect.written_by(table):
-            leaving.setdefault(spelling, set()).add(own.dialect.fold(column))
+    leaving = _by_table(own, columns)
     own.drop(
         {
             trigger
@@ -369,6 +625,48 @@ def _release(own: _Triggers, columns: Iterable[tuple[str, str]], *, everything: 
             if own.dialect.named(text) & leaving.get(trigger.table, set())
         }
     )
+
+
+def _release_stale(own: _Triggers, columns: Iterable[tuple[str, str]], tables: Iterable[str]) -> None:
+    """Drop the triggers of these tables that name none of these columns, unless somebody holds a table: an operation
+    that removes the column waits for it, and they are dropped then."""
+    texts = own.dialect.texts()
+    if not texts:
+        return
+    known = _by_table(own, [*columns, *((table, "") for table in tables)])
+    ours = {spelling for names in own.dialect.written_by(tables).values() for spelling in names}
+    stale = {
+        trigger
+        for trigger, text in texts.items()
+        if trigger.table in ours and not own.dialect.named(text) <= known[trigger.table]
+    }
+    try:
+        with own.dialect.short_lock_timeout() if stale else nullcontext():
+            own.drop(stale)
+    except CaptureError as error:
+        if not (isinstance(error.__cause__, DatabaseError) and is_delay(error.__cause__)):
+            raise
+
+
+def _by_table(own: _Triggers, columns: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return the columns of each table, both as the database spells them."""
+    found: dict[str, set[str]] = {}
+    columns = list(columns)
+    spellings = own.dialect.written_by({table for table, _ in columns})
+    for table, column in columns:
+        for spelling in spellings.get(table, ()):
+            found.setdefault(spelling, set()).add(own.dialect.fold(column))
+    return found
+
+
+def _tables(*states: ProjectState) -> set[str]:
+    """Return the tables of models that have migrations. Of others, a state knows no foreign keys."""
+    found: set[str] = set()
+    for state in states:
+        for model in state.apps.get_models(include_auto_created=True):
+            if (model._meta.app_label, model._meta.model_name) in state.models or model._meta.auto_created:
+                found.add(model._meta.db_table)
+    return found
 
 
 def _columns(state: ProjectState) -> set[tuple[str, str]]:

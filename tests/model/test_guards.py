@@ -32,7 +32,10 @@ from tests.sync.test_scores import column
 from tests.testapp.models import Player, Video
 from tests.testapp.zrank import VideoRank
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
 
 VIDEOS: Final = VideoRank.instance()
 

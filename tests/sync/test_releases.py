@@ -23,7 +23,7 @@ from redis import Redis
 from django_zrank import RankIndex, declaration
 from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Capture, Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
@@ -67,6 +67,7 @@ class After(Before):
 
 @pytest.fixture
 def players(zrank: Redis, transactional_db: None) -> Iterator[list[Player]]:
+    Capture.objects.filter(index="released").delete()
     yield Player.objects.bulk_create(
         [Player(level=level, bio="abx"[level % 3], name="axx"[level % 3]) for level in range(30)]
     )
@@ -93,7 +94,11 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
     steps = {
         "before": [lambda: triggers.install("default", [after]), lambda: sync(before), lambda: sync(after)],
         "between": [lambda: sync(before), lambda: triggers.install("default", [after]), lambda: sync(after)],
-        "after": [lambda: sync(after), lambda: sync(before), lambda: triggers.install("default", [after])],
+        "after": [
+            lambda: sync(after),
+            lambda: sync(before),
+            lambda: triggers.install("default", [after]),
+        ],
     }
     for level, step in enumerate(steps[migrate], start=100):
         step()
@@ -160,6 +165,7 @@ def test_a_relation_that_is_called_otherwise(zrank: Redis, transactional_db: Non
         drain(other.instance())
         assert not Mark.objects.filter(index="linked").exists()
         assert not contents(other)
+        triggers.drop("default", ["linked"])
 
 
 def declared(fields: dict[str, models.Field[Any, Any]], conditions: Any = (), **attributes: Any) -> str:
