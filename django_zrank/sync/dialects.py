@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 from django.db import DatabaseError, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..models import Batch, Generation, Mark
+from ..models import Batch, Capture, Generation, Mark
 from .watched_tables import WatchedTable
 
-OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Generation))
+OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Generation, Capture))
 """The app's tables that are written in one transaction with others."""
 
 PREFIX: Final = "zrank_capture_"
