@@ -25,6 +25,10 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 
+from .capture.dialect import OWN_TABLES
+from .capture.dialects import DIALECTS
+from .capture.triggers import captured, unwatchable
+from .capture.watched_tables import unseen_tables, watched_tables
 from .codec.fields import SUPPORTED, follow, spelling_of, value_field
 from .codec.filters import GROUP
 from .codec.shards import name_of
@@ -36,10 +40,7 @@ from .models import Mark
 from .queries.view import METHODS
 from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
 from .registry import registry
-from .sync.dialects import DIALECTS, OWN_TABLES
-from .sync.transactions import is_unsynced
-from .sync.triggers import captured, unwatchable
-from .sync.watched_tables import unseen_tables, watched_tables
+from .transactions import is_unsynced
 
 Apps = Sequence[AppConfig] | None
 

@@ -74,7 +74,7 @@ class Mark(models.Model):
     """Null where ``member`` is the primary key of a member. Else a column that leads from a member to the row
     that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is its value: members that lead
     there when the mark is read may have moved (see :meth:`WatchedTable.members_at
-    <django_zrank.sync.watched_tables.WatchedTable.members_at>`)."""
+    <django_zrank.capture.watched_tables.WatchedTable.members_at>`)."""
 
     member = ExactTextField(null=True)
     """The primary key, as the database casts it to text. Null means any member: a table was truncated, or
@@ -188,7 +188,7 @@ class Capture(models.Model):
 
     tables = models.JSONField(default=dict)
     """The states of its tables, as of when every change left a mark (see :meth:`Dialect.state
-    <django_zrank.sync.dialects.Dialect.state>`). In another state, rows may have come or gone without one."""
+    <django_zrank.capture.dialects.Dialect.state>`). In another state, rows may have come or gone without one."""
 
     left = models.JSONField(default=list)
     """The aliases of the databases that a build of this one replaced: the index has moved, and its triggers there go

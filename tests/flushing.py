@@ -18,9 +18,9 @@ from django.db import connections, router, transaction
 from django_redis import get_redis_connection
 
 from django_zrank import testing
+from django_zrank.capture.dialects import DIALECTS
 from django_zrank.models import Capture
 from django_zrank.store import Store
-from django_zrank.sync.dialects import DIALECTS
 
 __all__ = ["quick_flush", "quick_reset"]
 

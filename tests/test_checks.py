@@ -24,11 +24,11 @@ from django.urls import include, path
 from django.utils import timezone
 
 from django_zrank import RankIndex, checks
+from django_zrank.capture.triggers import captured
 from django_zrank.registry import registry
 from django_zrank.rest_framework import checks as rest_checks
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.triggers import captured
 from tests.testapp.models import (
     Account,
     Club,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
+from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
 from ..entries import Erased
@@ -21,13 +22,12 @@ from ..models import Batch, Generation
 from ..queries.request import Call, Request
 from ..registry import registry
 from ..store import Store
+from ..transactions import refuse_transaction
 from .each_shard import EachShard
 from .flush import write_scores
 from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from .push import push
-from .transactions import refuse_transaction
-from .watched_tables import every_row
 
 _REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""

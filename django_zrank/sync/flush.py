@@ -28,10 +28,10 @@ from ..models import Batch, Generation, Mark
 from ..recent import Recent
 from ..redis.trust import recorded
 from ..store import Flight, Health, Store
+from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 from .each_shard import EachShard
 from .idle import sweep
 from .marks import replay
-from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
+from ..capture.triggers import examine_capture, is_current, note_build, restore
 from ..exceptions import CaptureError, NotBuilt
 from ..index import RankIndex
 from ..models import Generation
@@ -17,7 +18,6 @@ from .each_shard import EachShard
 from .flush import accept_server, are_lost
 from .leftovers import leave_databases, unlink_other_shards
 from .rebuild import rebuild
-from .triggers import examine_capture, is_current, note_build, restore
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db import DatabaseError, connections, router, transaction
 from django.db.models import F, QuerySet
 
+from ..capture.triggers import builds_of, departed, drop
 from ..exceptions import Busy, CaptureError, IndexUnavailable
 from ..index import RankIndex
 from ..models import Batch, Capture, Generation, Job, Mark
@@ -19,7 +20,6 @@ from ..redis.trust import RETIRED, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
 from .flush import accept_server, flush, write_scores
-from .triggers import builds_of, departed, drop
 
 logger = logging.getLogger("django_zrank.sync")
 

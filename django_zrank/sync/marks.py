@@ -18,7 +18,7 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..redis.trust import recorded
-from .transactions import PATIENCE, briefly
+from ..transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
 """The number of marks that one statement deletes."""

@@ -24,11 +24,11 @@ from ..redis import trust
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store
+from ..transactions import is_open, require_synced, require_writable, without_waiting
 from . import rows
 from .each_shard import EachShard
 from .idle import write_seen
 from .marks import Written
-from .transactions import is_open, require_synced, require_writable, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -21,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.utils import timezone
 
+from ..capture.triggers import contract, expand, note_build
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
@@ -28,6 +29,7 @@ from ..models import Generation
 from ..redis.trust import TESTS, is_accepted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
+from ..transactions import refuse_transaction, require_synced, update_briefly
 from .each_shard import EachShard
 from .flush import are_lost, reconcile
 from .idle import asleep_since
@@ -35,8 +37,6 @@ from .leftovers import leave_databases, note_databases, retire_other_shards, unl
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .transactions import refuse_transaction, require_synced, update_briefly
-from .triggers import contract, expand, note_build
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -34,6 +34,7 @@ from django.db.models import (
 from django.db.models.expressions import OrderBy
 from django.template.defaultfilters import pluralize
 
+from ..capture.watched_tables import every_row
 from ..codec.fields import follow, value_field
 from ..codec.units import Number, is_queryable
 from ..conf import get_settings
@@ -42,7 +43,6 @@ from ..index import RankIndex
 from ..models import Generation
 from ..recent import Recent
 from ..store import Store
-from .watched_tables import every_row
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -16,12 +16,12 @@ from django.template.defaultfilters import pluralize
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
+from ..transactions import require_writable, retry
 from .drain import drain
 from .each_shard import EachShard
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
-from .transactions import require_writable, retry
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -15,12 +15,12 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank import store as store_module
+from django_zrank.capture.triggers import captured, install, status
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, install, status
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors

@@ -12,9 +12,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Generation, Mark
-from django_zrank.sync import triggers
 from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
 from django_zrank.sync.push import push

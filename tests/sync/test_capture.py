@@ -13,14 +13,14 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
+from django_zrank.capture.dialect import PREFIX
 from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import rebuild as rebuilding
-from django_zrank.sync import triggers
-from django_zrank.sync.dialects import PREFIX
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.rebuild import rebuild

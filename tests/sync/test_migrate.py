@@ -14,11 +14,11 @@ from django.db import DatabaseError, connection, connections, migrations, models
 from django.db.migrations.state import ProjectState
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
+from django_zrank.capture.dialect import Trigger
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import triggers
-from django_zrank.sync.dialects import Trigger
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync

@@ -10,9 +10,9 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
-from django_zrank.sync import triggers
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync

@@ -21,6 +21,7 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex, declaration
+from django_zrank.capture import triggers
 from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Capture, Generation, Mark
@@ -30,7 +31,7 @@ from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
 from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
-from django_zrank.sync import idle, triggers
+from django_zrank.sync import idle
 from django_zrank.sync.drain import drain
 from django_zrank.sync.erase import erase
 from django_zrank.sync.health import Verdict, examine

@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.test.utils import isolate_apps
 
 from django_zrank import RankIndex
-from django_zrank.sync.watched_tables import unseen_tables, watched_tables
+from django_zrank.capture.watched_tables import unseen_tables, watched_tables
 from tests.testapp.models import Account, Club, Employee, Host, Manager, Player, PlayerProxy, Profile
 
 Read = dict[tuple[str, str], set[str] | None]

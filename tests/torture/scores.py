@@ -330,7 +330,7 @@ def settle_without_number() -> None:
     """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
     from django_zrank.models import Generation
     from django_zrank.sync import flush
-    from django_zrank.sync.transactions import briefly
+    from django_zrank.transactions import briefly
 
     def carry(index: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
         writing = flush._Writing(index, flight.rule)

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
-from ...sync.triggers import captured, drop, install, sharing, status
+from ...capture.triggers import captured, drop, install, sharing, status
 from ..base import ZRankCommand
 
 

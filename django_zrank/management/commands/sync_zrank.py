@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
+from ...capture.triggers import examine_capture
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
 from ...sync.jobs import running_jobs
-from ...sync.triggers import examine_capture
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 

@@ -12,8 +12,8 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from ..exceptions import Busy
-from ..recent import Recent
+from .exceptions import Busy
+from .recent import Recent
 
 PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""

@@ -7,7 +7,7 @@ Triggers have one life cycle, whichever release looks at them. The database note
 belong to (``Capture.declaration``): ``migrate`` notes its own and creates what it needs (:func:`install`). Processes of
 other releases change no trigger, except that a rebuild of a declaration that isn't live creates what it needs before it
 reads (:func:`expand`), and notes that declaration together with the swapped build (:func:`note_build`). Once the new
-build is live, whoever looks drops what that declaration doesn't need (``_Triggers.contract()``).
+build is live, whoever looks drops what that declaration doesn't need (``TriggerSet.contract()``).
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
 the columns that they name (:func:`guard`).
 """
@@ -16,20 +16,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations import Migration
-from django.db.migrations.operations import SeparateDatabaseAndState
-from django.db.migrations.operations.base import Operation
-from django.db.migrations.state import ProjectState
 from django.db.models import Model
 from django.utils.functional import cached_property  # takes no lock, as that of Python 3.11 does
 
@@ -40,8 +34,9 @@ from ..models import Capture, Generation, Mark
 from ..redis.trust import RETIRED
 from ..registry import registry
 from ..store import Store
-from .dialects import DIALECTS, Trigger, Unit, digest, owner_of
-from .transactions import LONG_PATIENCE, briefly, is_delay
+from ..transactions import LONG_PATIENCE, briefly, is_delay
+from .dialect import Trigger, Unit, digest, owner_of
+from .dialects import DIALECTS
 from .watched_tables import WatchedTable, merged, watched_tables
 
 logger = logging.getLogger("django_zrank.sync")
@@ -141,7 +136,7 @@ def _owners(index: RankIndex, using: str) -> set[str]:
     return {row.owner for row in builds_of(index, using)} - {""}
 
 
-class _Triggers:
+class TriggerSet:
     """The triggers that some indexes need in a database, and those that it has."""
 
     def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
@@ -386,11 +381,11 @@ class _Triggers:
             ) from error
 
 
-def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> _Triggers | None:
+def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> TriggerSet | None:
     """Return the triggers of a database; None if it can't have any, and needs none."""
     connection = connections[using]
     if connection.vendor in DIALECTS:
-        return _Triggers(using, indexes)
+        return TriggerSet(using, indexes)
     if indexes and get_settings().capture == "triggers":
         raise CaptureError(
             f"Database {using!r}: there are no triggers for {connection.display_name}. "
@@ -557,130 +552,3 @@ def drop(using: str, names: Iterable[str] | None = None, *, dry_run: bool = Fals
 def renew(*, using: str, **kwargs: Any) -> None:
     """Install the triggers of the registered indexes after migrations."""
     install(using, [*captured(using), *sharing(using)])
-
-
-def guard(*, using: str, plan: Sequence[tuple[Migration, bool]] = (), **kwargs: Any) -> None:
-    """Let each operation of the plan drop the triggers that name a column, just before it removes the column.
-
-    Such a trigger would fail every write of its table (on SQLite, the migration). If it were dropped earlier, in
-    another transaction, it would be missing if the migration fails and the old release goes on.
-    """
-    connection = connections[using]
-    if plan and connection.vendor in DIALECTS and DIALECTS[connection.vendor](connection, []).texts():
-        known: set[tuple[str, str]] = set()
-        for migration, _ in plan:
-            operations = [_guarded(operation, known) for operation in migration.operations]
-            migration.operations = operations  # type: ignore[misc]
-
-
-def _guarded(operation: Operation, known: set[tuple[str, str]]) -> Operation:
-    """Return a copy of an operation that drops triggers. ``known``: the columns that the models had before the plan,
-    once its first operation has begun."""
-    operation = copy(operation)  # the original belongs to its module, and may be run again
-    if isinstance(operation, SeparateDatabaseAndState):
-        # Each operation on the database has states of its own. One on the state alone removes no column.
-        inner = [_guarded(one, known) for one in operation.database_operations]
-        operation.database_operations = inner
-    else:
-        forwards, backwards = operation.database_forwards, operation.database_backwards
-        operation.database_forwards = _releasing(forwards, known)  # type: ignore[method-assign]
-        operation.database_backwards = _releasing(backwards, known)  # type: ignore[method-assign]
-    return operation
-
-
-def _releasing(run: Callable[..., None], known: set[tuple[str, str]]) -> Callable[..., None]:
-    def released(
-        app_label: str, editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        own = _Triggers(editor.connection.alias, [])
-        before, after = _columns(from_state), _columns(to_state)
-        known.update(() if known else before)
-        leaving = before - after
-        marks = {table for table, _ in leaving} & {Mark._meta.db_table}
-        alters_marks = bool(marks) or (own.dialect.remakes_tables and _alters_marks(from_state, to_state))
-        _release(own, leaving, everything=alters_marks)
-        # What no model had before the plan only an earlier release can name, which removed it from the state. SQLite
-        # refuses to remove a column that a trigger names, even if an operation of this plan removed it from the state.
-        unknown = after if own.dialect.remakes_tables else known | after
-        _release_stale(own, unknown, _tables(from_state, to_state))
-        run(app_label, editor, from_state, to_state)
-        if alters_marks and not own.dialect.transactional:  # a watcher may have restored them meanwhile
-            _release(own, leaving, everything=True)
-        own.drop(own.dialect.dangling())
-
-    return released
-
-
-def _release(own: _Triggers, columns: Iterable[tuple[str, str]], *, everything: bool) -> None:
-    """Drop the triggers that name one of these columns, ``(table, column)``, or all triggers."""
-    texts = own.dialect.texts() if everything or columns else {}
-    if everything:
-        own.drop(texts)
-        return
-    leaving = _by_table(own, columns)
-    own.drop(
-        {
-            trigger
-            for trigger, text in texts.items()
-            if own.dialect.named(text) & leaving.get(trigger.table, set())
-        }
-    )
-
-
-def _release_stale(own: _Triggers, columns: Iterable[tuple[str, str]], tables: Iterable[str]) -> None:
-    """Drop the triggers of these tables that name none of these columns, unless somebody holds a table: an operation
-    that removes the column waits for it, and they are dropped then."""
-    texts = own.dialect.texts()
-    if not texts:
-        return
-    known = _by_table(own, [*columns, *((table, "") for table in tables)])
-    ours = {spelling for names in own.dialect.written_by(tables).values() for spelling in names}
-    stale = {
-        trigger
-        for trigger, text in texts.items()
-        if trigger.table in ours and not own.dialect.named(text) <= known[trigger.table]
-    }
-    try:
-        with own.dialect.short_lock_timeout() if stale else nullcontext():
-            own.drop(stale)
-    except CaptureError as error:
-        if not (isinstance(error.__cause__, DatabaseError) and is_delay(error.__cause__)):
-            raise
-
-
-def _by_table(own: _Triggers, columns: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return the columns of each table, both as the database spells them."""
-    found: dict[str, set[str]] = {}
-    columns = list(columns)
-    spellings = own.dialect.written_by({table for table, _ in columns})
-    for table, column in columns:
-        for spelling in spellings.get(table, ()):
-            found.setdefault(spelling, set()).add(own.dialect.fold(column))
-    return found
-
-
-def _tables(*states: ProjectState) -> set[str]:
-    """Return the tables of models that have migrations. Of others, a state knows no foreign keys."""
-    found: set[str] = set()
-    for state in states:
-        for model in state.apps.get_models(include_auto_created=True):
-            if (model._meta.app_label, model._meta.model_name) in state.models or model._meta.auto_created:
-                found.add(model._meta.db_table)
-    return found
-
-
-def _columns(state: ProjectState) -> set[tuple[str, str]]:
-    """Return each table with each of its columns."""
-    models = state.apps.get_models(include_auto_created=True)
-    return {
-        (model._meta.db_table, str(field.column))
-        for model in models
-        for field in model._meta.local_concrete_fields
-    }
-
-
-def _alters_marks(from_state: ProjectState, to_state: ProjectState) -> bool:
-    """Return True if the table of marks is altered. While SQLite remakes it, no trigger may name it."""
-    key = Mark._meta.app_label, str(Mark._meta.model_name)
-    before, after = (state.models.get(key) for state in (from_state, to_state))
-    return before is not None and after is not None and before != after
