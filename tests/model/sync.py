@@ -54,6 +54,8 @@ class Model:
         self.bounds, self.without = bounds, without
         asks = self.has("fenced primary") if "fence" in bounds.may else self.has("primary database")
         self.on_primary = _WRITES | ({"reading"} if asks else set())
+        if "fence" in bounds.may and self.has("idle watcher"):
+            self.on_primary |= {"watch"}
 
     def has(self, guard: str) -> bool:
         return guard != self.without
@@ -206,7 +208,7 @@ class Model:
 
     def turns(self, world: World, me: Process) -> list[Turn]:
         """Call the method that a process stands before; or that of its kind, if it is to begin something."""
-        if me.at in self.on_primary and not self.may_write(world, me):
+        if (me.at or me.kind) in self.on_primary and not self.may_write(world, me):
             return [("may not write, and connects again", world, me.to()._replace(database=world.primary))]
         if me.at in _ROWS and me.release not in world.database(me).columns:
             return [("finds that its column is gone", world, me.to())]

@@ -195,6 +195,20 @@ def test_an_index_that_fails_stops_no_other(
     assert repr(broken.name) in str(error)
 
 
+def test_a_push_renews_its_token_after_a_refusal(after_read: Callable[..., None]) -> None:
+    """Under its first token it would be refused again, and give up, although nobody else has read what it reads."""
+    Nickname.objects.create(nick="a", score=1)
+
+    def overtake() -> None:
+        change("a", 2)
+        push(INDEX, ["a"])
+        change("a", 3)
+
+    after_read(overtake)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 3}
+
+
 def test_who_is_refused_again_and_again_leaves_it_to_the_others(
     monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
 ) -> None:
