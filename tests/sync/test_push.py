@@ -63,6 +63,22 @@ def test_members_are_written_and_those_without_a_rank_removed() -> None:
     assert contents(NicknameRank) == {"c": -2.5}
 
 
+def test_no_row_is_read_for_an_index_that_gives_no_token(
+    zrank: Redis, django_assert_num_queries: Any
+) -> None:
+    zrank.flushall()
+    with django_assert_num_queries(0, using="default"):
+        assert not try_push({INDEX: {"a"}})
+
+
+def test_a_batch_has_no_more_members_than_a_statement_takes_parameters(
+    monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+) -> None:
+    monkeypatch.setattr(connection.features, "max_query_params", 2)
+    push(INDEX, "abcde")
+    assert round_trips == ["begin_write", *["apply_changes"] * 3]
+
+
 def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
     assert not try_push({INDEX: set()})
     assert round_trips == []
@@ -205,6 +221,29 @@ def test_a_push_renews_its_token_after_a_refusal(after_read: Callable[..., None]
         change("a", 3)
 
     after_read(overtake)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 3}
+
+
+def test_refusals_are_counted_anew_under_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has won under the build before says nothing about what the next one's winner has read."""
+    Nickname.objects.create(nick="a", score=1)
+    read, scores = module.read, iter(range(2, 9))
+
+    def overtake() -> None:
+        push(INDEX, ["a"])
+        change("a", next(scores))
+
+    meanwhile = iter([overtake, lambda: rebuild(INDEX), overtake])
+
+    def overtaken(*args: Any) -> Any:
+        rows = list(read(*args))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "read", read)
+            next(meanwhile, lambda: None)()
+        return iter(rows)
+
+    monkeypatch.setattr(module, "read", overtaken)
     push(INDEX, ["a"])
     assert contents(NicknameRank) == {"a": 3}
 
