@@ -225,7 +225,10 @@ GUARDS: Final = {
         "fenced primary",
         "rows aren't read from a primary that takes no writes, either",
     ),
-    "idle watcher": ("fenced primary", "a watcher that finds nothing to do asks whether its database takes writes"),
+    "idle watcher": (
+        "fenced primary",
+        "a watcher that finds nothing to do asks whether its database takes writes",
+    ),
     "number": ("flushes", "a flush is noted in the transaction that writes it"),
     "one before": ("flushes", "a flush commits only if the one before it is noted"),
     "same term": ("flushes and a failover", "a flush commits only under the term that it was taken under"),

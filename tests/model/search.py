@@ -30,8 +30,8 @@ def search(
     limit: int = 3_000_000,
 ) -> Found:
     """Visit every state that ``first`` leads to. It is wrong if ``wrong()`` says why; or if no way without a fault
-    leads from it to one that is ``calm()``: a deadlock or a livelock. The story of such a state ends, if possible, where
-    nothing happens any more.
+    leads from it to one that is ``calm()``: a deadlock or a livelock. The story of such a state ends, if possible,
+    where nothing happens any more.
 
     States with the same ``key()`` are one. It raises ``OverflowError`` beyond ``limit`` states.
     """
