@@ -18,6 +18,7 @@ from django_zrank.recent import Recent
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
+from django_zrank.sync import marks
 from django_zrank.sync import push as push_module
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.health import Verdict, examine
@@ -321,6 +322,18 @@ def test_a_mark_that_cant_be_processed_keeps_no_replay_from_its_end(
         drain(INDEX)
     assert waiting_marks(INDEX).count() == 20
     assert not store.check_health().behind
+
+
+def test_where_no_build_is_recorded_marks_and_batches_are_left(players: list[Player]) -> None:
+    """A restored database may have them without the row that they belong to."""
+    drain(INDEX)
+    mark(*(player.pk for player in players))
+    Generation.objects.filter(index=INDEX.name).delete()
+    build = {INDEX: (Store.of(INDEX).learn().generation, 1)}
+    marks.retire(INDEX, marks.waiting_ids(INDEX, 100), build)
+    marks.forget_batches(INDEX, -1)
+    assert waiting_marks(INDEX).count() == 20
+    assert Batch.objects.filter(index=INDEX.name).count() == 1
 
 
 def test_a_drain_unlinks_generations_that_were_replaced(players: list[Player], due: list[float]) -> None:
