@@ -78,6 +78,7 @@ class Mutating(_Run):
         self.mutants, self.covered, self.path, self.seconds = mutants, covered, path, seconds
         self.failed = False
         self.noticed: Counter[str] = Counter()
+        self.popularity = Counter(line for _, lines in covered.values() for line in lines)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed |= report.failed
@@ -102,10 +103,18 @@ class Mutating(_Run):
         return self.failed
 
     def chosen(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the line of a mutant: first those that have noticed most, then the quickest."""
+        """Return the tests that run the line of a mutant: first those that have noticed most, then those that run what
+        few others run right after it, then the quickest."""
         places = set(mutant.places())
-        names = [name for name, (_, lines) in self.covered.items() if not places.isdisjoint(lines)]
-        names.sort(key=lambda name: (-self.noticed[name], self.covered[name][0]))
+        near = {f"{mutant.file}:{mutant.line + after}" for after in range(5)}
+        rarities = {
+            name: min((self.popularity[line] for line in near.intersection(lines)), default=0)
+            for name, (_, lines) in self.covered.items()
+            if not places.isdisjoint(lines)
+        }
+        names = sorted(
+            rarities, key=lambda name: (-self.noticed[name], rarities[name], self.covered[name][0])
+        )
         seconds, chosen = 0.0, []
         for name in names:
             seconds += self.covered[name][0]
