@@ -15,6 +15,7 @@ from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
+from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
@@ -334,6 +335,40 @@ def test_where_no_build_is_recorded_marks_and_batches_are_left(players: list[Pla
     marks.forget_batches(INDEX, -1)
     assert waiting_marks(INDEX).count() == 20
     assert Batch.objects.filter(index=INDEX.name).count() == 1
+
+
+def test_a_replay_leaves_marks_again_and_deletes_their_batches(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") == 20
+    assert waiting_marks(INDEX).count() == 20
+    assert not Batch.objects.filter(index=INDEX.name).exists()
+    renewed = recorded(INDEX)
+    assert (renewed.term, renewed.server) == (note.term + 1, "another")
+    assert marks.replayed_marks(INDEX).count() == 20
+
+
+def test_a_replay_for_another_note_changes_nothing(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
+    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") is None
+    assert not waiting_marks(INDEX).exists()
+    assert Batch.objects.filter(index=INDEX.name).count() == 1
+    assert recorded(INDEX).server != "another"
+
+
+def test_a_replay_that_is_not_finished_is_part_of_the_next(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    marks.replay(INDEX, (note.term, 0), noted=note, server="another")
+    first = recorded(INDEX)
+    # Nothing else was lost, but what waits still belongs to a replay.
+    assert marks.replay(INDEX, (first.term, 0), noted=first, server="a third") == 1
+    assert marks.replayed_marks(INDEX).count() == 20
+    waiting_marks(INDEX).delete()
+    last = recorded(INDEX)
+    assert marks.replay(INDEX, (last.term, 0), noted=last, server="a fourth") == 0
 
 
 def test_a_drain_unlinks_generations_that_were_replaced(players: list[Player], due: list[float]) -> None:

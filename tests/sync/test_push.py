@@ -24,6 +24,7 @@ from tests.sync.conftest import Clock
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
 from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerAscending, PlayerRank
+from tests.writes import begin_write
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -353,6 +354,14 @@ def test_an_index_that_was_never_built_takes_nothing(zrank: Any, caplog: pytest.
 
 
 # Values that have no rank
+
+
+@pytest.mark.parametrize("field", ["generation", "building"])
+def test_nothing_is_pushed_beside_a_build_of_another_declaration(field: str) -> None:
+    epoch = begin_write(Store.of(INDEX))
+    assert module.known(INDEX, epoch) is epoch
+    with pytest.raises(NotBuilt, match="from another declaration"):
+        module.known(INDEX, epoch._replace(**{field: "ffffffff-another"}))
 
 
 def test_an_unrankable_value_is_logged_and_removed_and_the_others_are_written(
