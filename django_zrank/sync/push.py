@@ -121,10 +121,10 @@ class Push:
             if new := [part for part in todo if part not in self.epochs]:
                 trust.prefetch(new)
                 self.epochs.update(shards.together({part: self.begin(part) for part in new}))
-            if shards.failed:
-                todo = {part: own for part, own in todo.items() if part not in shards.failed}
-            if todo:
-                todo = self.attempt(todo, refusals)
+            # No row is read for a part that has failed.
+            todo = self.attempt(
+                {part: own for part, own in todo.items() if part not in shards.failed}, refusals
+            )
             if not todo:
                 return
         for part in todo:
@@ -169,7 +169,7 @@ class Push:
         self.written[part] = Written(first.generation, int(first.term or 0), result.version)
         self.epochs[part] = epoch._replace(token=str(result.version))
         refusals[part] += 1
-        if result.refused and refusals[part] < _REFUSALS:
+        if refusals[part] < _REFUSALS:
             return list(map(part.from_bytes, result.refused))
         return []
 
