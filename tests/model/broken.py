@@ -93,9 +93,9 @@ def _noted_later() -> Iterator[None]:
     """A flush writes in a transaction of its own, before the one that notes it."""
     carry, write = flush._carry, flush._Writing.write
 
-    def broken(index: Any, store: Any, flight: Any, *known: Any) -> Any:
-        write(flush._Writing(index, flight.rule), flight.changes)
-        return carry(index, store, flight, *known)
+    def broken(index: Any, column: Any, store: Any, flight: Any, *known: Any) -> Any:
+        write(flush._Writing(index, column), flight.changes)
+        return carry(index, column, store, flight, *known)
 
     with (
         mock.patch.object(flush, "_carry", broken),
@@ -126,7 +126,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
     "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
     "declaration of writes": partial(recoded, push, "known", "if not (index", "if False and (index"),
-    "flush marks": partial(recoded, flush, "_carry", "for member in writing.different", "for member in ()"),
+    "flush marks": partial(mock.patch.object, flush, "_mark", lambda index, members: None),
     "number": _noted_later,
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,

@@ -332,8 +332,8 @@ def settle_without_number() -> None:
     from django_zrank.sync import flush
     from django_zrank.sync.transactions import briefly
 
-    def carry(index: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
-        writing = flush._Writing(index, flight.rule)
+    def carry(index: Any, column: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
+        writing = flush._Writing(index, column)
         briefly(index.get_using(), lambda: writing.write(flight.changes), patience=patience)
         time.sleep(0.1 * random.random())
         row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
@@ -350,18 +350,17 @@ def leave_out_reconcile() -> None:
     flush.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
 
 
-def believe_what_is_written() -> None:
-    """Leave no marks for columns that a trigger has made another value of."""
+def leave_marks_to_triggers() -> None:
+    """Leave no marks of what a flush has carried."""
     from django_zrank.sync import flush
 
-    merge = flush.merge_changes
-    flush.merge_changes = lambda *args: merge(*args)._replace(different=[])
+    flush._mark = lambda index, members: None
 
 
 BREAKS: Final = {
     "no_number": settle_without_number,
     "no_reconcile": leave_out_reconcile,
-    "no_difference": believe_what_is_written,
+    "no_marks": leave_marks_to_triggers,
 }
 """Switches that break the protocol, each to be noticed by a run."""
 

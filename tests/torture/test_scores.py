@@ -28,7 +28,7 @@ def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, r
         ("scores", "no_number", "always"),
         ("scores", "no_reconcile", "dump"),
         pytest.param(
-            *("scores", "no_difference", "always"),
+            *("scores", "no_marks", "always"),
             marks=pytest.mark.skipif(
                 environment.DATABASE == "sqlite", reason="a trigger changes no value that is being written"
             ),
