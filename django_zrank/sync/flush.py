@@ -236,9 +236,9 @@ def _mark(index: RankIndex, members: Sequence[str]) -> None:
     sql = f"INSERT INTO {quote(Mark._meta.db_table)} ({quote('index')}, {quote('member')}) "
     parameters: list[Any]
     if connection.vendor == "postgresql":
-        sql, parameters = f"{sql} SELECT %s, unnest(%s::text[])", [name, list(members)]
+        sql, parameters = f"{sql}SELECT %s, unnest(%s::text[])", [name, list(members)]
     elif connection.vendor == "sqlite":
-        sql, parameters = f"{sql} SELECT %s, value FROM json_each(%s)", [name, json.dumps(members)]
+        sql, parameters = f"{sql}SELECT %s, value FROM json_each(%s)", [name, json.dumps(members)]  # noqa: S608
     else:
         sql += f"VALUES (%s, %s){', (%s, %s)' * (len(members) - 1)}"
         parameters = [text for member in members for text in (name, member)]
