@@ -10,6 +10,7 @@ from hashlib import sha1
 from typing import Any, Final
 from unittest import mock
 
+from django_zrank import declaration
 from django_zrank.index import RankIndex
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
@@ -127,6 +128,13 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
     "declaration of writes": partial(recoded, push, "known", "if not (index", "if False and (index"),
     "flush marks": partial(mock.patch.object, flush, "_mark", lambda index, members: None),
+    "merge": partial(
+        _rewritten,
+        scripts.CHANGE_SCORES,
+        "held = redis.call('HMGET', pending, unpack(members))",
+        "held = {}",
+    ),
+    "write_behind": partial(recoded, declaration, "fingerprint", "if index.noted_rule:", "if False:"),
     "number": _noted_later,
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
