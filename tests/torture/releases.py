@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from tests.servers import wait_for
 from tests.torture.scores import STRIKES, TASKS, Driver, change, main, save, send, watch_for_ever
 
 ROUND: Final = 20
@@ -158,9 +159,17 @@ class ReleasesDriver(Driver):
             self.start("watch", number)
 
     def live(self) -> list[Any]:
-        """Return each index as the release declares it whose build is live."""
+        """Return each index as the release declares it whose build is live, once Redis has loaded its file."""
+        from django_zrank.exceptions import IndexUnavailable
         from django_zrank.store import Store
 
+        def has_loaded() -> bool:
+            with suppress(IndexUnavailable):
+                Store(self.indexes[0].instance().name).learn()
+                return True
+            return False
+
+        wait_for(has_loaded, 60)
         return [
             next(
                 one for one in ways if one.instance().declares(Store(one.instance().name).learn().generation)
