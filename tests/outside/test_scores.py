@@ -3,15 +3,17 @@ before, while and after the newer one rebuilds it."""
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import cycle, product
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, Final
 
 import pytest
 from django.core.management import call_command
-from django.db import models
+from django.db import connections, models
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
@@ -122,7 +124,7 @@ def assert_mirrored(index: type[RankIndex]) -> None:
     """The ranking holds what the column holds, also according to ``verify_zrank``."""
     path = index.order[0].removeprefix("-")
     rows = dict(Video.objects.values_list("pk", path))
-    assert {entry.pk: entry.score for entry in index.ranking.top(1000)} == rows
+    assert {entry.pk: entry.score for entry in index.ranking.top(5000)} == rows
     registry.register(index)
     try:
         call_command("verify_zrank", NAME, verbosity=0)  # exits with 1 if anything differs
@@ -188,6 +190,44 @@ def test_the_latest_score_is_what_it_was_before(pks: list[int], rebuild: Callabl
     rebuild(new, lambda: change(old, pks[0], 20), loaded=pks[0])
     settle(new)
     assert totals(pks[:2]) == [20, 20]
+    assert_mirrored(new)
+
+
+def test_likes_and_unlikes_across_a_rebuild_of_another_declaration() -> None:
+    """Plain traffic of the older release, until the newer one's build is live. Each like is taken back 100 likes
+    later."""
+    Video.objects.bulk_create((Video(total=n) for n in range(3000)), batch_size=500)
+    members = list(Video.objects.values_list("pk", flat=True))
+    old, new = release("increment"), release("increment", facets=("region",))
+    sync(old)
+    sync(new)  # so that its triggers are there, as after migrate
+    sync(old)
+    liked, has_begun = deque[int](), Event()
+
+    def like() -> None:
+        with suppress(IndexUnavailable):
+            for pk in cycle(members):
+                old.scores.increment(pk)
+                liked.append(pk)
+                if len(liked) > 100:
+                    old.scores.increment(liked[0], -1)
+                    liked.popleft()
+                    has_begun.set()
+
+    def like_and_close() -> None:
+        try:
+            like()
+        finally:
+            connections.close_all()
+
+    fans = Thread(target=like_and_close)
+    fans.start()
+    assert has_begun.wait(60)
+    assert sync(new).rebuilt
+    fans.join(60)
+    settle(new)
+    rows = dict(Video.objects.values_list("pk", "total"))
+    assert {pk: rows[pk] - n for n, pk in enumerate(members) if rows[pk] != n} == Counter(liked)
     assert_mirrored(new)
 
 

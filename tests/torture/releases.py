@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -89,6 +89,22 @@ def dawdle_before_swaps() -> None:
         return swap(*args, **kwargs)
 
     Store.swap_rebuilt = late  # type: ignore[method-assign]
+
+
+def _without(guard: str) -> None:
+    from tests.model.broken import BROKEN
+
+    _left_out.enter_context(BROKEN[guard]())
+
+
+_left_out = ExitStack()
+"""Guards of the app that are left out until the process ends."""
+
+BREAKS: Final = {
+    "no_marks": partial(_without, "flush marks"),
+    "no_merge": partial(_without, "merge"),
+}
+"""The rules that rolling deploys need, each of which a run notices if it is left out."""
 
 
 class ReleasesDriver(Driver):
@@ -216,4 +232,4 @@ class ReleasesDriver(Driver):
 
 if __name__ == "__main__":
     STRIKES["rebuild"] = 8
-    sys.exit(main(ReleasesDriver, __doc__))
+    sys.exit(main(ReleasesDriver, __doc__, BREAKS))
