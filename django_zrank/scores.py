@@ -189,17 +189,17 @@ class Scores:
         ask = ChangeScores(index.layout, index.noted_rule, _limits(index), pairs, key, keep, faceted)
         reader = reader_of(part)
 
-        def change(keys: Keys) -> Query[Changed]:
+        def request(keys: Keys) -> Query[Changed]:
             # Another release's build may have been put in place since the server was checked.
             if not index.declares(keys.generation):
                 raise reader.declared_otherwise()
             return ask.query(keys)
 
         yield reader.acceptance
-        found = yield from reader.running(change)
+        found: Changed = yield from reader.running(request)
         if found.verdict == "missing":
             yield self._wake(found.results)
-            found = yield from reader.running(change)
+            found = yield from reader.running(request)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
         if found.verdict == "reused":
