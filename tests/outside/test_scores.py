@@ -199,7 +199,7 @@ def test_likes_and_unlikes_across_a_rebuild_of_another_declaration() -> None:
     """Plain traffic of the older release, until the newer one's build is live. Each like is taken back 100 likes
     later."""
     Video.objects.bulk_create((Video(total=n) for n in range(3000)), batch_size=500)
-    members = list(Video.objects.values_list("pk", flat=True))
+    members = list(Video.objects.order_by("pk").values_list("pk", flat=True))
     old, new = release("increment"), release("increment", facets=("region",))
     sync(old)
     sync(new)  # so that its triggers are there, as after migrate
