@@ -3,8 +3,9 @@
 As ``tests.torture.scores``; but every process is of one of three releases, which declare the same indexes differently:
 one ranks densely, and one has no ``write_behind``. Changes are made, flushed and rebuilt by processes of all of them at
 once; workers are of the release that was deployed last. Changes that take each other back are frequent. A rebuild takes
-its time between its last row and the swap. After every twenty kills the index is settled, by the release whose build is
-live, so that no rebuild repairs what is wrong; then the ranking is compared with the column.
+its time between its last row and the swap. After every twenty kills all stop, shortly after a swap. The index is
+settled by the release whose build is live, so that no rebuild repairs what is wrong, and the ranking is compared with
+the column.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 from django.db import DatabaseError, InterfaceError, connections
 
 from tests.servers import wait_for
-from tests.torture.scores import STRIKES, TASKS, Driver, change, main, save, send, watch_for_ever
+from tests.torture.scores import LIMIT, STRIKES, TASKS, Driver, change, main, save, send, watch_for_ever
 
 ROUND: Final = 20
 """Kills between two comparisons."""
@@ -39,12 +40,14 @@ def declared(index: type[Any], release: int) -> type[Any]:
 
 
 def like_or_submit(members: list[int], chance: random.Random) -> list[str]:
-    """A change, as words. Of those of views, half take back what another one adds. All processes change the same few
-    members for two seconds, and then none of these for long: what is wrong by then stays so."""
-    at = 2 * int(time.time())
-    hot = [members[(at + n) % len(members)] for n in range(4)]
-    if chance.random() < 0.3:
-        return ["best", str(chance.choice(hot)), str(chance.randint(1, 10**6))]
+    """A change, as words. Of those of views, half take back what another one adds; prices rise with time, roughly. All
+    processes change the same few members for two seconds, and then none of these for long: what is wrong by then stays
+    so."""
+    now = time.time()
+    hot = [members[(2 * int(now) + n) % len(members)] for n in range(4)]
+    if chance.random() < 0.5:
+        price = int(now % 1000 * 900) + chance.randint(1, 1000 if chance.random() < 0.97 else LIMIT)
+        return ["best", str(chance.choice(hot[:2])), str(min(price, 10**6))]
     kind, first = chance.choice((("add", 0), ("once", 1)))
     chosen = chance.sample(hot[first::2], chance.choice((1, 1, 1, 2)))
     return [kind, *(f"{member}:{chance.choice((-1, 1))}" for member in chosen)]
@@ -160,9 +163,7 @@ class ReleasesDriver(Driver):
             self.deploy()
         super().strike()
         if sum(self.kills.values()) % ROUND == 0:
-            for process in self.running.values():
-                process.kill()
-            self.database.settle()
+            self.swap_and_stop()
             self.compare_the_live_ones()
             for task, number in self.running:
                 self.start(task, number)
@@ -173,6 +174,25 @@ class ReleasesDriver(Driver):
         for number in range(TASKS["watch"]):
             self.running["watch", number].kill()
             self.start("watch", number)
+
+    def swap_and_stop(self) -> None:
+        """Stop everything, the processes that make changes last: shortly after another release's build was put in
+        place, while what they have changed meanwhile is still pending."""
+        from django_zrank.exceptions import ZRankError
+        from django_zrank.sync.rebuild import rebuild
+
+        changers = {key: process for key, process in self.running.items() if key[0] == "change"}
+        for key in self.running.keys() - changers.keys():
+            self.running[key].kill()
+        self.database.settle()
+        live = self.live()
+        for index, *ways in zip(live, *self.releases[:2], strict=True):
+            with suppress(ZRankError, DatabaseError, InterfaceError):
+                rebuild(next(way for way in ways if way is not index).instance())
+        time.sleep(self.chance.random())
+        for process in changers.values():
+            process.kill()
+        self.database.settle()
 
     def live(self) -> list[Any]:
         """Return each index as the release declares it whose build is live, once Redis has loaded its file."""
