@@ -184,7 +184,6 @@ class ReleasesDriver(Driver):
         changers = {key: process for key, process in self.running.items() if key[0] == "change"}
         for key in self.running.keys() - changers.keys():
             self.running[key].kill()
-        self.database.settle()
         live = self.live()
         for index, *ways in zip(live, *self.releases[:2], strict=True):
             with suppress(ZRankError, DatabaseError, InterfaceError):
