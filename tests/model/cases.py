@@ -139,6 +139,21 @@ CASES: Final = {
     "skipped writes": _case(
         "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
     ),
+    "changes that take each other back": _case(
+        "the new release watches and rebuilds; a flush, and two changes of which one takes the other back",
+        _NEW, _FLUSH, releases=2, kills=False, may="reverse",
+    ),
+    "best changes": _case(
+        "the same with a change that isn't as good as the one before", _NEW, _FLUSH, releases=2, kills=False, may="best"
+    ),
+    "write_behind is removed": _case(
+        "the same, where the new release declares no `write_behind`; two changes",
+        _NEW, _FLUSH, releases=2, kills=False, may="removes",
+    ),
+    "write_behind is added": _case(
+        "the old release declares no `write_behind`, and watches, too; a flush and a change",
+        _WATCHER, _NEW, _FLUSH, saves=1, releases=2, kills=False, may="adds", lane="slow",
+    ),
     "flushes and a restart": _case(
         "a server that restarts with all it had; a flush, a watcher and a change",
         _WATCHER, _FLUSH, saves=1, faults=1, may="restart",
@@ -173,7 +188,9 @@ GUARDS: Final = {
     "capture": ("dropped trigger", "an index is not healthy while a trigger is missing"),
     "mark for all": ("dropped trigger", "triggers that are put back leave a mark for all members"),
     "built": ("emptied", "nothing is read from an index that isn't built"),
-    "flush marks": ("skipped writes", "a flush leaves marks of the rows that it writes"),
+    "flush marks": ("changes that take each other back", "a flush marks every member that it carried"),
+    "merge": ("best changes", "a better score is compared with what is pending, too"),
+    "write_behind": ("write_behind is removed", "a release trusts no build of another `write_behind`"),
     "token first": ("pushes", "a push takes its token before it reads rows"),
     "refusal": ("pushes", "a script writes no member that was written since the token was taken"),
     "second refusal": ("pushes", "a push gives up only after two refusals"),
@@ -259,6 +276,12 @@ HISTORIES: Final = {
     "Values that are equal for a trigger and different for Python leave no mark": "mark",
     "A table without transactions (MyISAM): a change stays, its mark doesn't": "mark",
     "A trigger of the project's caps what a flush writes, or skips the row": "flush marks",
+    "Like and un-like across a rebuild of another declaration: the flush changes no row": "flush marks",
+    "Rolling deploy: a lower score after one that a rebuild has missed takes its place": "merge",
+    "Rolling deploy: a release removes `write_behind`, and pushes rows without what is pending": "write_behind",
     "An index that is empty or not built answers filtered reads": "built",
 }
 """Ways to be wrong under HEALTHY that were found by hand, and the guard that each one's correction has added."""
+
+SHOWN_BY: Final = {"A trigger of the project's caps what a flush writes, or skips the row": "skipped writes"}
+"""Runs that show a history, where the one of its guard shows another."""

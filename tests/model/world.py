@@ -37,6 +37,7 @@ class Data(NamedTuple):
     carried: tuple[tuple[int, Changes], ...] = ()  # by flushes, of which those up to ``settled`` are done
     taken: int = 0
     settled: int = 0
+    late: Changes = frozenset()  # made while another declaration was built, which gets them from the flush
 
 
 class Server(NamedTuple):

@@ -93,7 +93,7 @@ def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
 
 
 def store_of(index: type[RankIndex]) -> Store:
-    return Store(index.instance().name, index.instance().layout, index.instance().rule)
+    return Store.of(index.instance())
 
 
 def clean(index: type[RankIndex]) -> bool:
