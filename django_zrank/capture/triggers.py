@@ -5,9 +5,10 @@ members, because changes before it went unnoticed.
 
 Triggers have one life cycle, whichever release looks at them. The database notes which declaration of an index they
 belong to (``Capture.declaration``): ``migrate`` notes its own and creates what it needs (:func:`install`). Processes of
-other releases change no trigger, except that a rebuild of a declaration that isn't live creates what it needs before it
-reads (:func:`expand`), and notes that declaration together with the swapped build (:func:`note_build`). Once the new
-build is live, whoever looks drops what that declaration doesn't need (``TriggerSet.contract()``).
+other releases drop no trigger. They create what they need in two cases: a release whose build is live, if triggers were
+lost (:func:`restore`); and a rebuild of a declaration that isn't live, before it reads (:func:`expand`), which notes
+that declaration together with the swapped build (:func:`note_build`). Once the new build is live, whoever looks drops
+what that declaration doesn't need (``TriggerSet.contract()``).
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
 the columns that they name (:func:`guard`).
 """
@@ -113,6 +114,11 @@ def builds_of(index: RankIndex, using: str, *, lock: bool = False) -> Iterator[G
     rows = Generation.objects.using(using).filter(index__startswith=index.name)
     rows = rows.select_for_update() if lock else rows
     return (row for row in rows if of_index.fullmatch(row.index))
+
+
+def _has_build(index: RankIndex, using: str) -> bool:
+    """Return True if the database notes a live build of this declaration."""
+    return any(row.generation and index.declares(row.generation) for row in builds_of(index, using))
 
 
 def departed(using: str) -> list[RankIndex]:
@@ -437,16 +443,20 @@ def restore(index: RankIndex) -> bool:
     """Restore the missing triggers of ``index``, and drop those that it doesn't need any more, without waiting long for
     locks. Return True if some were missing, or not to be relied on.
 
-    If the triggers belong to another release, it changes none. Raises
-    :exc:`~django_zrank.exceptions.CaptureError`.
+    If the triggers belong to another release, it drops none, and creates some only while its own build is live: a
+    release that has migrated may never be started. Raises :exc:`~django_zrank.exceptions.CaptureError`.
     """
     own = _triggers(index.get_using(), [index])
     if own is None:
         return False
     if not own.is_current(index):
-        if own.missing - own.replaced:
+        if not own.missing - own.replaced:
+            return False
+        if not _has_build(index, own.using):
             raise CaptureError("Another release has migrated, and this one changes no trigger any more.")
-        return False
+        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
+            own.add()
+        return True
     was_missing = bool(own.missing or own.obstacles())
     if was_missing or index.name not in own.notes:
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
@@ -462,7 +472,7 @@ def expand(index: RankIndex) -> None:
     own = _triggers(index.get_using(), [index])
     if own is None or own.is_current(index):
         return
-    if not any(row.generation and index.declares(row.generation) for row in builds_of(index, own.using)):
+    if not _has_build(index, own.using):
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
             own.add()
 

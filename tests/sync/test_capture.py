@@ -201,6 +201,19 @@ def test_triggers_come_before_a_build_reads(
     assert seen == [[]]
 
 
+def test_a_release_that_is_never_started(release: Callable[..., RankIndex]) -> None:
+    """It has migrated. The one whose build is live goes on, and restores what it loses."""
+    before = own()
+    release(get_queryset=named)
+    migrated()
+    both = own()
+    triggers.TriggerSet(INDEX.get_using(), []).drop(before)
+    assert examine(INDEX) is Verdict.UNCAPTURED
+    sync(INDEX)
+    assert own() == both
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
 def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
     """The newer one migrates while the older one runs; and may be rolled back. Both have their triggers until the newer
     build is live, and then one of them."""
