@@ -12,8 +12,10 @@ from django.db import connections, models
 from django.utils import timezone
 
 from .fields import follow
+from .kinds.numbers import Fixed
+from .kinds.times import Moment
 from .order import Order
-from .units import EXACT, EXACT_LOW, Fixed, Moment
+from .units import EXACT, EXACT_LOW
 
 __all__ = ["KINDS", "MOMENT", "Awake", "Column", "TimeAgo"]
 

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 from django.db import connections, models
 from django.db.models import F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
-from django.db.models.functions import Collate, DenseRank, Rank, Round, RowNumber
+from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
 
-from ..codec.fields import follow, value_field
+from ..codec.fields import follow
 from ..codec.filters import Condition
-from ..codec.order import Criterion
-from ..codec.units import Fixed, Number, is_queryable
+from ..codec.kinds.kind import Kind
+from ..codec.units import Number, is_queryable
 from ..declaration import Declaration
 from ..members import batched
 from ..queries.pages import Bound
@@ -64,8 +64,12 @@ class Rows:
         """The rows that can be ranked, each once."""
         ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
         names = {
-            f"zrank_{at}": self._expression(criterion) for at, criterion in enumerate(self.order.criteria)
+            f"zrank_{at}": criterion.kind.comparable(criterion.path, self.connection)
+            for at, criterion in enumerate(self.order.criteria)
         }
+        if held := self.kind.held(self.connection.vendor):
+            names["zrank_0"] = F(self.order.first.path)  # an index may serve the column itself
+            ranked = ranked.filter(Func(names["zrank_0"], template=held, output_field=models.BooleanField()))
         ranked = ranked.alias(**names, zrank_text=_text(self.connection.vendor))
         for name, criterion in zip(names, self.order.criteria, strict=True):
             limits = criterion.kind.limits(as_score=criterion is self.order.first)
@@ -88,7 +92,7 @@ class Rows:
                     for value in values
                     if value is not None and is_queryable(value, self.connection.vendor)
                 ]
-                null = Q(**{f"{path}__isnull": True}) if None in values else Q()
+                null = self.facet_kind(path).is_null(path, self.connection) if None in values else Q()
                 column = self.column(path) if self.collation(path) else path
                 query &= Q(**{f"{column}__in": exact}) | null
             rows = rows.filter(~query if condition.negated else query)
@@ -102,17 +106,15 @@ class Rows:
             ranked = models.QuerySet[Any](self.index.model, using=self.index.get_using())
         return ranked.filter(pk__in=queryset.values("pk"))
 
-    def _expression(self, criterion: Criterion) -> Any:
-        """Return a criterion as an expression that the database sorts as Redis sorts what it stores."""
-        field: Any
-        *_, field = follow(self.index.model, criterion.path)
-        field = value_field(field)
-        if isinstance(criterion.kind, Fixed) and (
-            # SQLite stores decimals as floats, whose rounding errors would split one value in two.
-            self.connection.vendor == "sqlite" or field.decimal_places is None
-        ):
-            return Round(F(criterion.path), precision=criterion.kind.places)
-        return F(criterion.path)
+    @cached_property
+    def columns(self) -> list[Any]:
+        """The columns of all criteria, as ``values_list()`` takes them."""
+        vendor, connection = self.connection.vendor, self.connection
+        criteria = self.order.criteria
+        return [
+            one.kind.comparable(one.path, connection) if one.kind.held(vendor) else one.path
+            for one in criteria
+        ]
 
     @cached_property
     def ascending(self) -> list[OrderBy]:
@@ -134,9 +136,7 @@ class Rows:
         rows = (self.passing if rows is None else rows).annotate(zrank_text=F("zrank_text"))
         found: dict[str, Row] = {}
         for pks in self.chunks(members):
-            for pk, text, *values in rows.filter(pk__in=pks).values_list(
-                "pk", "zrank_text", *self.order.paths
-            ):
+            for pk, text, *values in rows.filter(pk__in=pks).values_list("pk", "zrank_text", *self.columns):
                 # A database may find "A" by "a". Redis doesn't, so the result has the row's own spelling.
                 found[self.index.to_text(pk)] = self.row(pk, values, text)
         return found
@@ -222,18 +222,10 @@ class Rows:
         return Collate(Value(value), collation) if collation else value
 
     def collation(self, path: str) -> str | None:
-        """Return a collation, if to the column's, different texts may be equal: by default, to MariaDB's and MySQL's,
-        "A", "a" and "a " are."""
-        field = self.index.faceting.reading(path).field(path)
-        if not isinstance(field, (models.CharField, models.TextField)):
-            return None
-        if self.connection.vendor != "mysql":
-            return (
-                {"postgresql": "C", "sqlite": "BINARY"}.get(self.connection.vendor)
-                if field.db_collation
-                else None
-            )
-        return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
+        return self.facet_kind(path).collation(self.connection)
+
+    def facet_kind(self, path: str) -> Kind:
+        return self.index.faceting.reading(path).kind(path)
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
