@@ -23,8 +23,8 @@ from rest_framework.test import APIRequestFactory
 
 import django_zrank
 from django_zrank import RankIndex
-from django_zrank.codec.kinds import KINDS, kind_of, numbers, texts, times
-from django_zrank.codec.kinds.kind import Kind
+from django_zrank.codec import kinds
+from django_zrank.codec.kinds import KINDS, Kind, kind_of
 from django_zrank.codec.order import Order
 from django_zrank.rest_framework import LeaderboardViewSet, RecommendationViewSet
 from django_zrank.sync import triggers
@@ -61,7 +61,7 @@ SPANS = {"00:00:00": timedelta(0), "PT1S": timedelta(seconds=1), "P1D": timedelt
 KEY = UUID(int=10)
 
 SAMPLES: dict[type[Kind], Sample] = {
-    numbers.Integer: Sample(
+    kinds.Integer: Sample(
         models.IntegerField(null=True),
         [-(2**31), -1, 0, 1, 7, 2**31 - 1],
         {"7": 7, "-1": -1, "007": 7},
@@ -69,7 +69,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         NUMBERS,
         "'Kind', {}",
     ),
-    numbers.Big: Sample(
+    kinds.Big: Sample(
         models.BigIntegerField(null=True),
         [-(2**63), -(2**53) - 1, -(2**53), 0, 7, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1],
         {"7": 7, str(2**63 - 1): 2**63 - 1},
@@ -77,7 +77,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         NUMBERS,
         "'Big', {}",
     ),
-    numbers.Float: Sample(
+    kinds.Float: Sample(
         models.FloatField(null=True),
         [-1e308, -0.5, 0.0, 0.1, 0.30000000000000004, 12.5, 1e308],
         {"12.5": 12.5, "-5e-1": -0.5, "0": 0.0},
@@ -85,7 +85,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         NUMBERS,
         "'Float', {}",
     ),
-    numbers.Fixed: Sample(
+    kinds.Fixed: Sample(
         models.DecimalField(max_digits=12, decimal_places=2, null=True),
         [Decimal(text) for text in ("-9999999999.99", "-0.01", "0.00", "0.10", "12.34", "9999999999.99")],
         {"12.34": Decimal("12.34"), "0.1": Decimal("0.10"), "-1e-2": Decimal("-0.01")},
@@ -93,7 +93,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         NUMBERS,
         "'Fixed', {'places': 2, 'is_wide': False}",
     ),
-    numbers.Boolean: Sample(
+    kinds.Boolean: Sample(
         models.BooleanField(null=True),
         [False, True],
         {"true": True, "False": False},
@@ -101,7 +101,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         {"0": 0, "1": 1},
         "'Boolean', {}",
     ),
-    times.Day: Sample(
+    kinds.Day: Sample(
         models.DateField(null=True),
         [date.min, date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29), date.max],
         {"2024-02-29": date(2024, 2, 29), "0001-01-01": date.min},
@@ -109,7 +109,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         {"0": 0, "1": 1, "P3D": timedelta(days=3)},
         "'Day', {}",
     ),
-    times.Moment: Sample(
+    kinds.Moment: Sample(
         models.DateTimeField(null=True),
         [
             datetime(1, 1, 1, tzinfo=UTC),
@@ -126,7 +126,7 @@ SAMPLES: dict[type[Kind], Sample] = {
         SPANS,
         "'Moment', {}",
     ),
-    times.Span: Sample(
+    kinds.Span: Sample(
         models.DurationField(null=True),
         [
             timedelta(days=-200_000),
@@ -141,19 +141,19 @@ SAMPLES: dict[type[Kind], Sample] = {
         SPANS,
         "'Span', {}",
     ),
-    texts.Text: Sample(
+    kinds.Text: Sample(
         models.CharField(max_length=40, null=True),
         ["A", "a", "a ", "ä", "a,b:c", "*", "%2A", "日本"],
         {"a": "a", "A": "A", "a ": "a ", "a\\,b:c": "a,b:c", "日本": "日本"},
         ["a\0"],
     ),
-    texts.Identifier: Sample(
+    kinds.Identifier: Sample(
         models.UUIDField(null=True),
         [UUID(int=0), KEY, UUID(int=2**128 - 1)],
         {str(KEY): KEY, KEY.hex: KEY, str(UUID(int=2**128 - 1)).upper(): UUID(int=2**128 - 1)},
         ["7", f"{{{KEY}}}", f" {KEY}", f"urn:uuid:{KEY}", ""],
     ),
-    texts.Address: Sample(
+    kinds.Address: Sample(
         models.GenericIPAddressField(null=True),
         ["0.0.0.0", "10.0.0.1", "255.255.255.255", "::1", "2001:db8::1", str(IPv6Address(2**128 - 1))],
         {"10.0.0.1": "10.0.0.1", "2001:DB8:0::1": "2001:db8::1"},
@@ -311,7 +311,7 @@ def test_each_value_is_a_key(kind: Any) -> None:
     field.primary_key, field.null, field._unique = True, False, True
     model = model_of(f"By{kind.__name__}", key=field, n=models.IntegerField(default=0))
     values = sample.values
-    if connection.vendor == "mysql" and kind is texts.Text:
+    if connection.vendor == "mysql" and kind is kinds.Text:
         values = ["A", "b", "日本"]  # "A", "a", "a " and "ä" are one key
     with table(model):
         model.objects.bulk_create(model(key=value) for value in values)
@@ -419,7 +419,7 @@ OTHERS = {
     "codec/columns.py": "write_behind takes integers and decimals, idle datetimes",
     "sync/flush.py": "the column of write_behind",
 }
-"""Modules outside of ``codec/kinds/`` that distinguish classes of fields, with the reason."""
+"""Modules outside of ``codec/kinds.py`` that distinguish classes of fields, with the reason."""
 
 
 def test_nobody_else_distinguishes_classes_of_fields() -> None:
@@ -439,4 +439,4 @@ def test_nobody_else_distinguishes_classes_of_fields() -> None:
         ]
         if any(ast.unparse(node) in names for node in used):
             found.add(path.relative_to(ROOT).as_posix())
-    assert {name for name in found if not name.startswith(("codec/kinds/", "migrations/"))} == {*OTHERS}
+    assert {name for name in found if not name.startswith(("codec/kinds.py", "migrations/"))} == {*OTHERS}

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from django_zrank.codec.kinds.kind import Kind
+from django_zrank.codec.kinds import Kind
 from django_zrank.codec.order import Order
 from django_zrank.codec.units import EXACT
 from django_zrank.exceptions import Unrankable

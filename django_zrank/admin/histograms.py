@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ..codec.kinds.kind import Kind
+from ..codec.kinds import Kind
 from ..codec.units import Number
 from ..queries.pages import PageAt
 from ..queries.query import Several

@@ -12,8 +12,7 @@ from django.db import connections, models
 from django.utils import timezone
 
 from .fields import follow
-from .kinds.numbers import Fixed
-from .kinds.times import Moment
+from .kinds import Fixed, Moment
 from .order import Order
 from .units import EXACT, EXACT_LOW
 

@@ -19,8 +19,7 @@ from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
 from .fields import follow
-from .kinds import kind_of
-from .kinds.kind import Kind
+from .kinds import Kind, kind_of
 
 __all__ = ["Facet", "Facets"]
 

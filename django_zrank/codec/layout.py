@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import models
 
-from .kinds import key_kind
-from .kinds.kind import Kind
+from .kinds import Kind, key_kind
 
 __all__ = ["PLAIN", "Layout", "MemberCodec"]
 

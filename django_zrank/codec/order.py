@@ -15,8 +15,7 @@ from django.db.models.expressions import OrderBy
 
 from ..exceptions import Unrankable
 from .fields import follow
-from .kinds import ranked_kind
-from .kinds.kind import Kind
+from .kinds import Kind, ranked_kind
 from .units import HIGHEST, LAST, LOWEST, NUL, Number, unpack
 
 __all__ = ["Criterion", "Order"]

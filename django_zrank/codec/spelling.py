@@ -2,7 +2,7 @@
 
 Python and Django read more than that: ``int()`` takes ``" 7"``, ``1_000`` and ``٣``, and so do ``Decimal()``,
 ``UUID()`` and the parsers of dates and durations. A value has the same spellings wherever it is given. Each
-:class:`~django_zrank.codec.kinds.kind.Kind` says which of these its values have.
+:class:`~django_zrank.codec.kinds.Kind` says which of these its values have.
 """
 
 from __future__ import annotations

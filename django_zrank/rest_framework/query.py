@@ -24,8 +24,7 @@ from rest_framework.settings import api_settings
 
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, MOST_GROUPS
-from ..codec.kinds import kind_of
-from ..codec.kinds.kind import Schema
+from ..codec.kinds import Schema, kind_of
 from ..codec.spelling import NUMBER, PRINTABLE, WHOLE, spelled
 from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex

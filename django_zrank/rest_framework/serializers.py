@@ -12,8 +12,7 @@ from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from ..codec.kinds import kind_of
-from ..codec.kinds.kind import Schema
+from ..codec.kinds import Schema, kind_of
 from ..codec.spelling import REAL, WHOLE
 from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry

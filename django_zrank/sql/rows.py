@@ -13,7 +13,7 @@ from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
 
 from ..codec.fields import follow
 from ..codec.filters import Condition
-from ..codec.kinds.kind import Kind
+from ..codec.kinds import Kind
 from ..codec.units import Number, is_queryable
 from ..declaration import Declaration
 from ..members import batched
