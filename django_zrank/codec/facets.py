@@ -73,8 +73,7 @@ class Facet:
 
     def parse_value(self, path: str, value: Any) -> Any:
         """Parse a value to filter by, into the type of the field behind ``path``. Raises ``ValueError``."""
-        kind = self.kind(path)
-        field = kind.field
+        kind, field = self.kind(path), self.kind(path).field
         if isinstance(value, models.Model):
             known = isinstance(value, getattr(field, "model", ()))
             key = getattr(value, field.attname) if known else None
@@ -84,9 +83,8 @@ class Facet:
         if value is None:
             return None
         try:
-            if isinstance(
-                value, (list, tuple, set, frozenset, dict)
-            ):  # a field of text would take its repr()
+            # A field of text would take its repr().
+            if isinstance(value, (list, tuple, set, frozenset, dict)):
                 raise ValueError
             return kind.parse_facet(value)
         except (ValidationError, OverflowError, TypeError, ValueError):

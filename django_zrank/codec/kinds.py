@@ -34,20 +34,7 @@ from ..exceptions import Unrankable
 from . import spelling
 from .fields import value_field
 from .spelling import spelled
-from .units import (
-    DECIMALS,
-    EXACT,
-    EXACT_LOW,
-    HIGHEST,
-    LOWEST,
-    NUL,
-    SPAN,
-    Distance,
-    Number,
-    beyond,
-    pack,
-    whole_units,
-)  # fmt: skip
+from .units import DECIMALS, EXACT, EXACT_LOW, HIGHEST, LOWEST, NUL, SPAN, Distance, Number, pack
 
 __all__ = ["KINDS", "Fixed", "Kind", "Moment", "Schema", "key_kind", "kind_of", "listed", "ranked_kind"]
 
@@ -57,6 +44,26 @@ Schema = dict[str, Any]
 
 VALUE: Final = "%(expressions)s"
 """The column, in a template of SQL."""
+
+
+def beyond(units: int) -> Unrankable:
+    return Unrankable(f"{units} lies beyond 64 bits (-2**63 to 2**63 - 1)")
+
+
+def whole_units(value: Any, unit: Any) -> int:
+    """Return the whole units in a distance, at most 2**64. Raises ``ValueError``. Scores are whole units too, so
+    rounding down loses no member."""
+    if isinstance(value, timedelta):
+        whole: int = value // unit
+    elif not value.is_finite():
+        raise ValueError(f"{value} is not finite")
+    elif value >= DECIMALS.multiply(SPAN, unit):  # 1e999999 takes half a minute to expand
+        whole = SPAN
+    else:
+        whole = int(DECIMALS.divide_int(value, unit)) if value >= 0 else -1
+    if whole < 0:
+        raise ValueError(f"{value} is negative")
+    return min(whole, SPAN)
 
 
 class OrNull(models.Func):
@@ -88,7 +95,7 @@ class Kind:
     @property
     def declared(self) -> tuple[str, Mapping[str, Any]]:
         """What the fingerprint of an index says of a criterion: if it changes, all indexes with one are rebuilt."""
-        return type(self).__name__, {}
+        return type(self).__name__, {name: value for name, value in vars(self).items() if name != "field"}
 
     # As a criterion: *units* are the 64-bit integers that values become, *keys* are numbers for values without loss.
 
@@ -266,18 +273,17 @@ class Kind:
     converts: ClassVar[bool] = False
     """True if SQLite stores values as another type."""
 
-    def held(self, vendor: str) -> str:
-        """Return the template of a condition that Python has the value of a column; empty if it has all of them. Others
-        count as null."""
-        return ""
+    held: ClassVar[Mapping[str, str]] = {}
+    """By database, the template of a condition that Python has the value of a column. Others count as null."""
 
     def reading(self, vendor: str) -> str:
-        """Return the template by which a column is read for Redis; empty if it is read as it is."""
-        return self.readable(vendor)
+        """Return the template by which a column is read for Redis; empty if it is read as it is. MySQL's driver reads
+        values that Python doesn't have as null."""
+        return self.readable(vendor) if vendor == "postgresql" else ""
 
     def readable(self, vendor: str) -> str:
         """Return the template of a value, null if Python doesn't have it; empty if it has all of them."""
-        return f"CASE WHEN {held} THEN {VALUE} END" if (held := self.held(vendor)) else ""
+        return f"CASE WHEN {self.held[vendor]} THEN {VALUE} END" if vendor in self.held else ""
 
     def comparable(self, path: str, connection: Any) -> Any:
         """Return the expression that a database sorts and groups as Redis does what it stores."""
@@ -338,6 +344,8 @@ def parse_number(text: str) -> int | Decimal:
 
 class _Number(Kind):
     is_criterion = True
+    whole: Callable[[Any], int] = staticmethod(int)
+    distance: Callable[[Any], Number] = staticmethod(plain_distance)
     pattern = spelling.REAL
 
     schema = {"type": "number"}
@@ -359,15 +367,12 @@ class Integer(_Number):
             self
         ).__name__, {}  # its name when the first were built
 
-    whole = staticmethod(int)
     decode = staticmethod(int)  # type: ignore[assignment]
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
         return (EXACT_LOW, EXACT) if as_score else None
 
     check = staticmethod(whole_number)
-    distance = staticmethod(plain_distance)
-
     schema = {"type": "integer"}
 
     exact = int
@@ -464,10 +469,6 @@ class Fixed(_Number):
         self.is_wide = field.max_digits is None or 10**field.max_digits > EXACT
 
     @property
-    def declared(self) -> tuple[str, Mapping[str, Any]]:
-        return "Fixed", {"places": self.places, "is_wide": self.is_wide}
-
-    @property
     def unit(self) -> Decimal:
         return Decimal(1).scaleb(-self.places, DECIMALS)
 
@@ -528,7 +529,6 @@ class Boolean(_Number):
     is_facet = is_key = True
     pattern = "(?i:true|false)"
     lowest, highest = 0, 1
-    whole = staticmethod(int)
     decode = staticmethod(bool)  # type: ignore[assignment]
 
     def value(self, units: int) -> bool:
@@ -536,8 +536,6 @@ class Boolean(_Number):
 
     def check(self, value: Any) -> Any:
         return value if isinstance(value, bool) else whole_number(value)
-
-    distance = staticmethod(plain_distance)
 
     schema = {"type": "boolean"}
 
@@ -559,13 +557,6 @@ class Boolean(_Number):
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-_CALENDAR: Final = {
-    "postgresql": f"({VALUE} >= '0001-01-01' AND {VALUE} < '10000-01-01')",
-    "mysql": f"({VALUE} >= '0001-01-01')",
-}
-"""By database, the condition that Python has a date or a time. It has no ``infinity``, no year before 1 or beyond 9999,
-and no ``0000-00-00``."""
 
 
 def timespan(value: Any) -> timedelta:
@@ -604,13 +595,13 @@ class _Time(Kind):
 
 
 class _Dated(_Time):
-    """Dates and times of the calendar."""
+    """Dates and times of a calendar. Python's has no ``infinity``, no year before 1 or beyond 9999, and no
+    ``0000-00-00``."""
 
-    def held(self, vendor: str) -> str:
-        return _CALENDAR.get(vendor, "")
-
-    def reading(self, vendor: str) -> str:
-        return self.readable(vendor) if vendor == "postgresql" else ""  # MySQL's driver reads others as null
+    held = {
+        "postgresql": f"({VALUE} >= '0001-01-01' AND {VALUE} < '10000-01-01')",
+        "mysql": f"({VALUE} >= '0001-01-01')",
+    }
 
 
 class Day(_Dated):
@@ -655,9 +646,8 @@ class Day(_Dated):
 
     def is_null(self, path: str, connection: Any) -> Q:
         null = super().is_null(path, connection)
-        if not self.held(connection.vendor):
-            return null
-        return null | Q(**{f"{path}__lt": date.min}) | Q(**{f"{path}__gt": date.max})
+        beyond = Q(**{f"{path}__lt": date.min}) | Q(**{f"{path}__gt": date.max})
+        return null | beyond if connection.vendor in self.held else null
 
 
 class Moment(_Dated):
@@ -701,7 +691,7 @@ class Moment(_Dated):
     def reading(self, vendor: str) -> str:
         """On PostgreSQL, its microseconds: the driver takes 3 µs to make a ``datetime``."""
         if vendor == "postgresql" and settings.USE_TZ and type(self.field) is models.DateTimeField:
-            return f"CASE WHEN {self.held(vendor)} THEN (EXTRACT(EPOCH FROM {VALUE}) * 1000000)::bigint END"
+            return f"CASE WHEN {self.held[vendor]} THEN (EXTRACT(EPOCH FROM {VALUE}) * 1000000)::bigint END"
         return super().reading(vendor)
 
 
@@ -722,8 +712,7 @@ class Span(_Time):
     def value(self, units: int) -> timedelta:
         return timedelta(microseconds=units)
 
-    def check(self, value: Any) -> Any:
-        return timespan(value)
+    check = staticmethod(timespan)
 
     schema = {"type": "string", "description": "Seconds.", "example": "90.0"}
 

@@ -6,8 +6,6 @@ from datetime import timedelta
 from decimal import Context, Decimal
 from typing import Any, Final
 
-from ..exceptions import Unrankable
-
 __all__ = [
     "DECIMALS",
     "EXACT",
@@ -20,11 +18,9 @@ __all__ = [
     "Band",
     "Distance",
     "Number",
-    "beyond",
     "is_queryable",
     "pack",
     "unpack",
-    "whole_units",
 ]
 
 EXACT: Final = 2**53
@@ -62,26 +58,6 @@ def unpack(code: bytes) -> int:
     return int.from_bytes(code, "big") + LOWEST
 
 
-def beyond(units: int) -> Unrankable:
-    return Unrankable(f"{units} lies beyond 64 bits (-2**63 to 2**63 - 1)")
-
-
 def is_queryable(key: Any, vendor: str) -> bool:
     """Return True unless ``key`` is an integer that a query can't name: one beyond 64 bits. MySQL's may be unsigned."""
     return not isinstance(key, int) or LOWEST <= key <= (SPAN - 1 if vendor == "mysql" else HIGHEST)
-
-
-def whole_units(value: Any, unit: Any) -> int:
-    """Return the whole units in a distance, at most 2**64. Raises ``ValueError``. Scores are whole units too, so
-    rounding down loses no member."""
-    if isinstance(value, timedelta):
-        whole: int = value // unit
-    elif not value.is_finite():
-        raise ValueError(f"{value} is not finite")
-    elif value >= DECIMALS.multiply(SPAN, unit):  # 1e999999 takes half a minute to expand
-        whole = SPAN
-    else:
-        whole = int(DECIMALS.divide_int(value, unit)) if value >= 0 else -1
-    if whole < 0:
-        raise ValueError(f"{value} is negative")
-    return min(whole, SPAN)

@@ -13,7 +13,6 @@ from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
 
 from ..codec.fields import follow
 from ..codec.filters import Condition
-from ..codec.kinds import Kind
 from ..codec.units import Number, is_queryable
 from ..declaration import Declaration
 from ..members import batched
@@ -63,20 +62,19 @@ class Rows:
     def ranked(self) -> models.QuerySet[Any]:
         """The rows that can be ranked, each once."""
         ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
-        names = {
-            f"zrank_{at}": criterion.kind.comparable(criterion.path, self.connection)
-            for at, criterion in enumerate(self.order.criteria)
-        }
-        if held := self.kind.held(self.connection.vendor):
-            names["zrank_0"] = F(self.order.first.path)  # an index may serve the column itself
-            ranked = ranked.filter(Func(names["zrank_0"], template=held, output_field=models.BooleanField()))
-        ranked = ranked.alias(**names, zrank_text=_text(self.connection.vendor))
-        for name, criterion in zip(names, self.order.criteria, strict=True):
-            limits = criterion.kind.limits(as_score=criterion is self.order.first)
-            if limits is not None:
-                lowest, highest = map(criterion.kind.at, limits)
+        ranked = ranked.alias(zrank_text=_text(self.connection.vendor))
+        for at, criterion in enumerate(self.order.criteria):
+            name, column, kind = f"zrank_{at}", F(criterion.path), criterion.kind
+            may_be_null = criterion.nullable and at > 0
+            held = kind.held.get(self.connection.vendor)
+            if held and not may_be_null:  # a database index may serve the column itself
+                ranked = ranked.filter(Func(column, template=held, output_field=models.BooleanField()))
+                ranked = ranked.alias(**{name: column})
+            else:
+                ranked = ranked.alias(**{name: kind.comparable(criterion.path, self.connection)})
+            if limits := kind.limits(as_score=at == 0):
+                lowest, highest = map(kind.at, limits)
                 within = Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
-                may_be_null = criterion.nullable and criterion is not self.order.first
                 ranked = ranked.filter(within | Q(**{f"{name}__isnull": True}) if may_be_null else within)
         return ranked
 
@@ -87,13 +85,16 @@ class Rows:
         for condition in self.conditions:
             query = Q()
             for path, values in condition.values.items():
-                exact = [
-                    self.exactly(path, value)
+                kind = self.index.faceting.reading(path).kind(path)
+                exact: list[Any] = [
+                    value
                     for value in values
                     if value is not None and is_queryable(value, self.connection.vendor)
                 ]
-                null = self.facet_kind(path).is_null(path, self.connection) if None in values else Q()
-                column = self.column(path) if self.collation(path) else path
+                column = path
+                if collation := kind.collation(self.connection):
+                    column, exact = self.column(path), [Collate(Value(value), collation) for value in exact]
+                null = kind.is_null(path, self.connection) if None in values else Q()
                 query &= Q(**{f"{column}__in": exact}) | null
             rows = rows.filter(~query if condition.negated else query)
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
@@ -109,12 +110,9 @@ class Rows:
     @cached_property
     def columns(self) -> list[Any]:
         """The columns of all criteria, as ``values_list()`` takes them."""
-        vendor, connection = self.connection.vendor, self.connection
-        criteria = self.order.criteria
-        return [
-            one.kind.comparable(one.path, connection) if one.kind.held(vendor) else one.path
-            for one in criteria
-        ]
+        kinds = [(one.path, one.kind) for one in self.order.criteria]
+        held, at = self.connection.vendor, self.connection
+        return [kind.comparable(path, at) if held in kind.held else path for path, kind in kinds]
 
     @cached_property
     def ascending(self) -> list[OrderBy]:
@@ -205,8 +203,6 @@ class Rows:
     def beyond(self, bound: Bound, comparison: str) -> Q:
         return _NOBODY if not bound.score else self.than(self.kind.key(bound.value), comparison)
 
-    # Texts
-
     def column(self, path: str) -> str:
         """Return the path of the column at the end of relations: their own lookups compare with values only, not with
         expressions."""
@@ -215,17 +211,6 @@ class Rows:
             field = getattr(field, "target_field", None) or field.related_model._meta.pk
             path = f"{path}__{field.name}"
         return path
-
-    def exactly(self, path: str, value: Any) -> Any:
-        """Return an expression for a value with a collation by which different texts are never equal."""
-        collation = self.collation(path)
-        return Collate(Value(value), collation) if collation else value
-
-    def collation(self, path: str) -> str | None:
-        return self.facet_kind(path).collation(self.connection)
-
-    def facet_kind(self, path: str) -> Kind:
-        return self.index.faceting.reading(path).kind(path)
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
