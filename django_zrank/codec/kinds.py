@@ -277,9 +277,8 @@ class Kind:
     """By database, the template of a condition that Python has the value of a column. Others count as null."""
 
     def reading(self, vendor: str) -> str:
-        """Return the template by which a column is read for Redis; empty if it is read as it is. MySQL's driver reads
-        values that Python doesn't have as null."""
-        return self.readable(vendor) if vendor == "postgresql" else ""
+        """Return the template by which a column is read for Redis; empty if it is read as it is."""
+        return self.readable(vendor)
 
     def readable(self, vendor: str) -> str:
         """Return the template of a value, null if Python doesn't have it; empty if it has all of them."""
@@ -292,7 +291,10 @@ class Kind:
 
     def is_null(self, path: str, connection: Any) -> Q:
         """Return the condition that a column counts as null."""
-        return Q(**{f"{path}__isnull": True})
+        null = Q(**{f"{path}__isnull": True})
+        if connection.vendor in self.held:
+            null |= Q(**{f"{path}__lt": self.at(self.lowest)}) | Q(**{f"{path}__gt": self.at(self.highest)})
+        return null
 
     def collation(self, connection: Any) -> str | None:
         """Return the collation by which different values are never equal; None if that of the column does."""
@@ -347,7 +349,6 @@ class _Number(Kind):
     whole: Callable[[Any], int] = staticmethod(int)
     distance: Callable[[Any], Number] = staticmethod(plain_distance)
     pattern = spelling.REAL
-
     schema = {"type": "number"}
 
     parse_distance = staticmethod(parse_number)
@@ -360,6 +361,7 @@ class Integer(_Number):
     called = "integer"
     is_facet = is_key = True
     pattern = spelling.WHOLE
+    schema = {"type": "integer"}
 
     @property
     def declared(self) -> tuple[str, Mapping[str, Any]]:
@@ -370,10 +372,9 @@ class Integer(_Number):
     decode = staticmethod(int)  # type: ignore[assignment]
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number] | None:
-        return (EXACT_LOW, EXACT) if as_score else None
+        return (EXACT_LOW, EXACT) if as_score and not self.is_wide else None
 
     check = staticmethod(whole_number)
-    schema = {"type": "integer"}
 
     exact = int
     parse = staticmethod(int)
@@ -391,9 +392,6 @@ class Big(Integer):
     fields = (models.BigIntegerField,)
     called = ""  # an integer, too
     is_wide = True
-
-    def limits(self, *, as_score: bool) -> None:
-        return None
 
 
 class Float(_Number):
@@ -528,6 +526,7 @@ class Boolean(_Number):
     called = "bool"
     is_facet = is_key = True
     pattern = "(?i:true|false)"
+    schema = {"type": "boolean"}
     lowest, highest = 0, 1
     decode = staticmethod(bool)  # type: ignore[assignment]
 
@@ -536,8 +535,6 @@ class Boolean(_Number):
 
     def check(self, value: Any) -> Any:
         return value if isinstance(value, bool) else whole_number(value)
-
-    schema = {"type": "boolean"}
 
     def spelled(self, text: str) -> str:
         return super().spelled(text).title()
@@ -585,7 +582,6 @@ class _Time(Kind):
     converts = True
     distance_pattern = spelling.SPAN
     distance_example = "P3D,P7D"
-
     distance_schema = _DURATION
 
     def distance(self, value: Any) -> int:
@@ -603,6 +599,9 @@ class _Dated(_Time):
         "mysql": f"({VALUE} >= '0001-01-01')",
     }
 
+    def reading(self, vendor: str) -> str:
+        return self.readable(vendor) if vendor == "postgresql" else ""  # MySQL's driver reads others as null
+
 
 class Day(_Dated):
     """Dates, as days since 1970-01-01. A distance is a ``timedelta`` or a number of days."""
@@ -611,7 +610,9 @@ class Day(_Dated):
     called = "date"
     is_facet = True
     pattern = spelling.DATE
+    schema = {"type": "string", "format": "date"}
     distance_pattern = f"(?:{spelling.NUMBER}|{spelling.SPAN})"
+    distance_schema = {"anyOf": [_DURATION, {"type": "number", "description": "Days."}]}
     lowest, highest = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 
     def whole(self, value: date) -> int:
@@ -640,15 +641,6 @@ class Day(_Dated):
         except ValueError:
             return parse_timespan(text)
 
-    distance_schema = {"anyOf": [_DURATION, {"type": "number", "description": "Days."}]}
-
-    schema = {"type": "string", "format": "date"}
-
-    def is_null(self, path: str, connection: Any) -> Q:
-        null = super().is_null(path, connection)
-        beyond = Q(**{f"{path}__lt": date.min}) | Q(**{f"{path}__gt": date.max})
-        return null | beyond if connection.vendor in self.held else null
-
 
 class Moment(_Dated):
     """Datetimes, as microseconds since 1970 in UTC. Doubles hold them from the year 1684 to 2255."""
@@ -656,6 +648,7 @@ class Moment(_Dated):
     fields = (models.DateTimeField,)
     called = "datetime"
     pattern = f"{spelling.DATE}(?:[T ]{spelling.TIME}(?:Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
+    schema = {"type": "string", "format": "date-time"}
     is_wide = is_zoned = True
     lowest: Number = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
     highest: Number = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -686,8 +679,6 @@ class Moment(_Dated):
         if isinstance(value, datetime):
             self.check(value)
 
-    schema = {"type": "string", "format": "date-time"}
-
     def reading(self, vendor: str) -> str:
         """On PostgreSQL, its microseconds: the driver takes 3 µs to make a ``datetime``."""
         if vendor == "postgresql" and settings.USE_TZ and type(self.field) is models.DateTimeField:
@@ -701,6 +692,7 @@ class Span(_Time):
     fields = (models.DurationField,)
     called = "duration"
     pattern = spelling.PRINTABLE
+    schema = {"type": "string", "description": "Seconds.", "example": "90.0"}
     is_wide = True
 
     def limits(self, *, as_score: bool) -> tuple[Number, Number]:
@@ -713,8 +705,6 @@ class Span(_Time):
         return timedelta(microseconds=units)
 
     check = staticmethod(timespan)
-
-    schema = {"type": "string", "description": "Seconds.", "example": "90.0"}
 
 
 # Text, UUIDs and IP addresses: facets and keys, which can't be ranked
@@ -752,13 +742,12 @@ class Identifier(Kind):
     called = "UUID"
     is_facet = is_key = converts = True
     pattern = "[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}"
+    schema = {"type": "string", "format": "uuid"}
     exact = UUID
 
     @staticmethod
     def parse(value: Any) -> UUID:
         return value if isinstance(value, UUID) else UUID(str(value))
-
-    schema = {"type": "string", "format": "uuid"}
 
 
 class Address(Kind):
@@ -771,8 +760,7 @@ class Address(Kind):
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
-        protocol = field.protocol.lower()
-        formats = ["ipv4", "ipv6"] if protocol == "both" else [protocol]
+        formats = {"both": ["ipv4", "ipv6"]}.get(field.protocol.lower(), [field.protocol.lower()])
         found = [{"type": "string", "format": one, "maxLength": field.max_length} for one in formats]
         self.schema = found[0] if len(found) == 1 else {"anyOf": found}
 

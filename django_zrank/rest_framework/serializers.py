@@ -128,21 +128,21 @@ def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]
 
 
 def key_schema(index: RankIndex) -> Schema:
-    return kind_of(index.model._meta.pk).schema
+    return dict(kind_of(index.model._meta.pk).schema)
 
 
 def score_schema(index: RankIndex) -> Schema:
-    return index.ordering.first.kind.schema
+    return dict(index.ordering.first.kind.schema)
 
 
 def distance_schema(index: RankIndex) -> Schema:
     """One side of a band, as a response shows it."""
-    return index.ordering.first.kind.distance_schema
+    return dict(index.ordering.first.kind.distance_schema)
 
 
 def facet_schema(index: RankIndex, path: str) -> Schema:
     """A value of a facet, as a response shows it. A row may have a value that ``choices`` doesn't list."""
-    return index.faceting.reading(path).kind(path).schema
+    return dict(index.faceting.reading(path).kind(path).schema)
 
 
 def component_name(text: str) -> str:
