@@ -758,11 +758,11 @@ class Address(Kind):
     is_facet = is_key = True
     pattern = "[0-9a-fA-F:.]+(?:%[0-9a-zA-Z.-]+)?"
 
-    def __init__(self, field: Any) -> None:
-        super().__init__(field)
-        formats = {"both": ["ipv4", "ipv6"]}.get(field.protocol.lower(), [field.protocol.lower()])
-        found = [{"type": "string", "format": one, "maxLength": field.max_length} for one in formats]
-        self.schema = found[0] if len(found) == 1 else {"anyOf": found}
+    @property
+    def schema(self) -> Schema:  # type: ignore[override]
+        formats = {"both": ["ipv4", "ipv6"]}.get(self.field.protocol.lower(), [self.field.protocol.lower()])
+        found = [{"type": "string", "format": one, "maxLength": self.field.max_length} for one in formats]
+        return found[0] if len(found) == 1 else {"anyOf": found}
 
     def parse(self, value: Any) -> str:
         address, slash, bits = str(value).partition("/")
