@@ -18,13 +18,14 @@ class ZRankConfig(AppConfig):
     def ready(self) -> None:
         # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
+        from .capture.migrating import guard
+        from .capture.triggers import renew
         from .sync.signal_handlers import connect_all
-        from .sync.triggers import guard, renew
 
         remember()
         autodiscover_modules("zrank")
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.
         *_, last = (config for config in apps.get_app_configs() if config.models_module is not None)
-        pre_migrate.connect(guard, sender=last, dispatch_uid="django_zrank.sync.triggers")
-        post_migrate.connect(renew, sender=last, dispatch_uid="django_zrank.sync.triggers")
+        pre_migrate.connect(guard, sender=last, dispatch_uid="django_zrank.capture.triggers")
+        post_migrate.connect(renew, sender=last, dispatch_uid="django_zrank.capture.triggers")

@@ -26,6 +26,10 @@ from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 from django_redis.cache import RedisCache
 
+from .capture.dialect import OWN_TABLES
+from .capture.dialects import DIALECTS
+from .capture.triggers import captured, unwatchable
+from .capture.watched_tables import unseen_tables, watched_tables
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
@@ -38,9 +42,7 @@ from .models import Mark
 from .queries.view import METHODS
 from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
 from .registry import registry
-from .sync.dialects import DIALECTS
-from .sync.triggers import captured, unwatchable
-from .sync.watched_tables import unseen_tables, watched_tables
+from .transactions import is_unsynced
 
 Apps = Sequence[AppConfig] | None
 
@@ -210,16 +212,44 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def check_tables(
     app_configs: Apps, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Tables that triggers can't watch: they are looked at by ``migrate``, and ``check --database``."""
+    """What only the databases can tell: ``migrate`` and ``check --database`` ask them."""
     hint = "Rank a table that triggers can watch, in the database in which it is written; or set ZRANK = "
     hint += '{"CAPTURE": "signals"}, whose gaps are documented.'
     found: list[CheckMessage] = []
     for using in databases or ():
+        indexes, own = captured(using), dict[str, str]()
         with suppress(CaptureError):  # said by another check
-            for index, table, problem in unwatchable(using, captured(using)):
-                message = f": triggers can't watch {table}, which {problem}."
-                found.append(error(type(index), message, hint, "zrank.E043"))
+            for index, table, problem in unwatchable(using, indexes):
+                if table in OWN_TABLES:
+                    own[table] = problem
+                else:
+                    message = f": triggers can't watch {table}, which {problem}."
+                    found.append(error(type(index), message, hint, "zrank.E043"))
+        found += [
+            checks.Error(
+                f"Database {using!r}: {table} {problem}.",
+                hint="Convert it: ALTER TABLE … ENGINE=InnoDB. Set default_storage_engine before you migrate.",
+                id="zrank.E046",
+            )
+            for table, problem in sorted(own.items())
+        ]
+        if indexes and is_unsynced(using):
+            message = (
+                f"Database {using!r} is a node of a Galera cluster, and its reads don't wait for the others."
+            )
+            option = '"init_command": "SET SESSION wsrep_sync_wait = 1"'
+            found.append(checks.Error(message, hint=f"Add {option} to its OPTIONS.", id="zrank.E047"))
+        if indexes and _is_deferred(connections[using]):
+            message = f"Database {using!r}: transactions that read before they write fail if a worker writes meanwhile."
+            option = '"transaction_mode": "IMMEDIATE"'
+            found.append(checks.Warning(message, hint=f"Add {option} to its OPTIONS.", id="zrank.W009"))
     return found
+
+
+def _is_deferred(connection: Any) -> bool:
+    """Return True if transactions of SQLite take the lock for writers when they first write."""
+    mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+    return connection.vendor == "sqlite" and mode.upper() == "DEFERRED" and not connection.is_in_memory_db()
 
 
 ViewCheck = Callable[..., list[CheckMessage]]
@@ -624,6 +654,23 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
             yield error(cls, message, hint, "zrank.E034")
 
 
+def _check_keys(index: RankIndex) -> Iterator[CheckMessage]:
+    """Keys whose rows MariaDB or MySQL deletes or changes without running triggers: ``DB_CASCADE`` and so on."""
+    if get_settings().capture != "triggers" or connections[index.get_using()].vendor != "mysql":
+        return
+    found: dict[str, str] = {}
+    for source in watched_tables(index):
+        for key in source.model._meta.local_concrete_fields:
+            action: Any = getattr(key.remote_field, "on_delete", None)
+            is_read = source.fields is None or key in source.columns
+            if hasattr(action, "on_delete_sql") and (is_read or action.__name__ == "DB_CASCADE"):
+                found[str(key)] = action.__name__
+    for key_name, name in found.items():
+        message = f": {key_name} has on_delete={name}, for which this database runs no triggers."
+        hint = f"Use {name.removeprefix('DB_')}, with which Django deletes or changes the rows."
+        yield error(type(index), message, hint, "zrank.E045")
+
+
 def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
     cls, using = type(index), index.get_using()
     if using not in connections:
@@ -662,6 +709,7 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
     "tables": (_check_tables, ["queryset", "key", "order", "facets", "idle", "using"]),
+    "keys on the way": (_check_keys, ["tables"]),
     "parameters": (_check_parameters, ["tables", "ranking_method", "write_behind"]),
 }
 """The checks of an index, by what they are about, and what else must be right for one to run."""

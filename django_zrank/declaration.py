@@ -288,6 +288,11 @@ class Declaration(MemberCodec, Generic[Member]):
         return self.column.rule if self.column else ""
 
     @cached_property
+    def noted_rule(self) -> str:
+        """The rule with its column and unit, as :attr:`Column.noted`; '' if scores begin in the database."""
+        return self.column.noted if self.column else ""
+
+    @cached_property
     def awake(self) -> Awake | None:
         """The condition of ``idle`` on rows; None if rows stay ranked, whenever they were seen."""
         return Awake.parse(self.model, self.get_idle())
@@ -346,9 +351,9 @@ class Declaration(MemberCodec, Generic[Member]):
 
 
 def fingerprint(index: Declaration) -> str:
-    """Return eight digits that identify what an index declares: its order, facets, layout and ``idle``; the query of
-    ``get_queryset()`` with its parameters; the types of the columns it names, the formulas of generated fields, the
-    time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
+    """Return eight digits that identify what an index declares: its order, facets, layout, ``idle`` and
+    ``write_behind``; the query of ``get_queryset()`` with its parameters; the types of the columns it names, the
+    formulas of generated fields, the time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
     Queries are compiled for the database that is mirrored, which may have to be connected: raises ``django.db.Error``,
@@ -367,6 +372,8 @@ def fingerprint(index: Declaration) -> str:
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
     if index.faceting.many:
         said.append(get_settings().max_values)
+    if index.noted_rule:
+        said.append(index.noted_rule)
     return sha256(repr(said).encode()).hexdigest()[:8]
 
 

@@ -8,7 +8,17 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
-__all__ = ["Batch", "Clock", "ExactCharField", "ExactTextField", "Generation", "Job", "Mark", "Ranking"]
+__all__ = [
+    "Batch",
+    "Capture",
+    "Clock",
+    "ExactCharField",
+    "ExactTextField",
+    "Generation",
+    "Job",
+    "Mark",
+    "Ranking",
+]
 
 
 class _Exact:
@@ -37,6 +47,14 @@ class Clock(Now):
         return self.as_sql(compiler, connection, **extra)
 
 
+class NoRows(models.Manager):  # type: ignore[type-arg]
+    """The default manager of what the app keeps for itself, which ``dumpdata`` uses: none of it is worth a fixture.
+    A mark in one would have the id of a mark that ``loaddata`` leaves, and a build is known to one database only."""
+
+    def get_queryset(self) -> models.QuerySet[Any]:
+        return super().get_queryset().none()
+
+
 class Mark(models.Model):
     """A row of the transactional outbox: a note that a member has changed, added in the transaction that changed it,
     whichever program wrote. It waits until it is processed, and then becomes part of a :class:`Batch`.
@@ -56,7 +74,7 @@ class Mark(models.Model):
     """Null where ``member`` is the primary key of a member. Else a column that leads from a member to the row
     that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is its value: members that lead
     there when the mark is read may have moved (see :meth:`WatchedTable.members_at
-    <django_zrank.sync.watched_tables.WatchedTable.members_at>`)."""
+    <django_zrank.capture.watched_tables.WatchedTable.members_at>`)."""
 
     member = ExactTextField(null=True)
     """The primary key, as the database casts it to text. Null means any member: a table was truncated, or
@@ -64,6 +82,9 @@ class Mark(models.Model):
 
     at = models.DateTimeField(db_default=Clock())
     """The time by the database's clock. Compare it with the same clock: ``Now() - F("at")``."""
+
+    fixture = NoRows()
+    objects = models.Manager()
 
     class Meta:
         default_permissions = ()
@@ -93,6 +114,9 @@ class Batch(models.Model):
 
     marks = models.JSONField()
     """``via`` and ``member`` of each mark, without duplicates: ``[[null, "17"], …]``."""
+
+    fixture = NoRows()
+    objects = models.Manager()
 
     class Meta:
         default_permissions = ()
@@ -142,11 +166,42 @@ class Generation(models.Model):
     flushed_term = models.BigIntegerField(default=0)
     """The term of that flush."""
 
+    fixture = NoRows()
+    objects = models.Manager()
+
     class Meta:
         default_permissions = ()
 
     def __str__(self) -> str:
         return f"{self.index}: {self.generation}"
+
+
+class Capture(models.Model):
+    """What a database knows of the triggers of an index."""
+
+    index = ExactCharField(max_length=255, primary_key=True)
+
+    declaration = models.CharField(max_length=32, default="")
+    """The declaration whose triggers belong here, with a digest of their texts: that of the last release to migrate;
+    or, without the digest, of the last build that replaced one of another declaration. Processes of other releases
+    change no trigger."""
+
+    tables = models.JSONField(default=dict)
+    """The states of its tables, as of when every change left a mark (see :meth:`Dialect.state
+    <django_zrank.capture.dialects.Dialect.state>`). In another state, rows may have come or gone without one."""
+
+    left = models.JSONField(default=list)
+    """The aliases of the databases that a build of this one replaced: the index has moved, and its triggers there go
+    once the build is live."""
+
+    fixture = NoRows()
+    objects = models.Manager()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.declaration}"
 
 
 class Ranking(Generation):
@@ -204,6 +259,9 @@ class Job(models.Model):
     """True if it succeeded: the rebuild is live, or the verification has found nothing wrong."""
 
     outcome = models.TextField(default="")
+
+    fixture = NoRows()
+    objects = models.Manager()
 
     class Meta:
         default_permissions = ()

@@ -20,6 +20,7 @@ from .queries.query import Query
 from .queries.request import Blocking
 from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
 from .redis import reader_of
+from .redis.keys import Keys
 from .redis.verbs import async_version, named_members, verb
 from .signals import unranked
 
@@ -185,13 +186,20 @@ class Scores:
             )
         pairs, faceted = list(changes.items()), bool(index.faceting)
         keep = math.ceil(get_settings().keep_keys)
-        ask = ChangeScores(index.layout, index.rule, _limits(index), pairs, key, keep, faceted)
+        ask = ChangeScores(index.layout, index.noted_rule, _limits(index), pairs, key, keep, faceted)
         reader = reader_of(part)
+
+        def request(keys: Keys) -> Query[Changed]:
+            # Another release's build may have been put in place since the server was checked.
+            if not index.declares(keys.generation):
+                raise reader.declared_otherwise()
+            return ask.query(keys)
+
         yield reader.acceptance
-        found = yield from reader.running(ask.query)
+        found: Changed = yield from reader.running(request)
         if found.verdict == "missing":
             yield self._wake(found.results)
-            found = yield from reader.running(ask.query)
+            found = yield from reader.running(request)
         if found.verdict == "missing":
             raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
         if found.verdict == "reused":

@@ -168,7 +168,8 @@ class Flight(NamedTuple):
     """The version of the write that took it: a server with a lower one lacks the flush."""
 
     rule: str
-    """The rule by which scores were changed, perhaps of an earlier declaration."""
+    """The rule by which scores were changed, with the column, perhaps of another declaration: as
+    :attr:`~django_zrank.codec.columns.Column.noted`."""
 
     changes: dict[str, int]
     """The change of each member, in units."""
@@ -225,7 +226,8 @@ class Store(Executor):
         self.layout = layout
 
         self.rule = rule
-        """The way in which changes that began in Redis are merged into a score; '' if there are none."""
+        """The rule by which changes that began in Redis are merged into a score, as
+        :attr:`~django_zrank.declaration.Declaration.noted_rule`; '' if there are none."""
 
         self.flushed: int | None = None
         """The last flush that the rows to be written contain; None if no row was found."""
@@ -233,7 +235,7 @@ class Store(Executor):
     @classmethod
     def of(cls, part: Declaration) -> Self:
         """Return the store of a part of an index."""
-        return cls(part.name, part.layout, part.rule)
+        return cls(part.name, part.layout, part.noted_rule)
 
     def call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
         """Return the reply to one call."""
@@ -251,6 +253,10 @@ class Store(Executor):
         return self.run(partial(Size().query, View(self.layout)))
 
     # Health
+
+    def has_watcher(self) -> bool:
+        """Return True while a watcher keeps the index in step."""
+        return bool(self.call("EXISTS", (self.keys.watcher,)))
 
     def note_watcher(self, seconds: float) -> None:
         """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""

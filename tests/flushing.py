@@ -4,6 +4,7 @@ So does PostgreSQL's ``TRUNCATE`` of sixty tables, which makes new files for eac
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -17,12 +18,13 @@ from django.db import connections, router, transaction
 from django_redis import get_redis_connection
 
 from django_zrank import testing
+from django_zrank.capture.dialects import DIALECTS
+from django_zrank.models import Capture
 from django_zrank.store import Store
-from django_zrank.sync.dialects import DIALECTS
 
 __all__ = ["quick_flush", "quick_reset"]
 
-_ROWS: Final = (ContentType, Permission)
+_ROWS: Final = (ContentType, Permission, Capture)
 """The models whose rows ``migrate`` writes, in the order of their foreign keys."""
 
 
@@ -87,7 +89,10 @@ def _insert(model: Any, using: str) -> tuple[str, list[Any]]:
     columns = [field.column for field in model._meta.concrete_fields]
     names, values = ", ".join(map(quote, columns)), ", ".join(["%s"] * len(columns))
     insert = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({values})"
-    return insert, [*model._base_manager.using(using).values_list(*columns)]
+    rows = model._base_manager.using(using).values_list(*columns)
+    return insert, [
+        [json.dumps(one) if isinstance(one, (dict, list)) else one for one in row] for row in rows
+    ]
 
 
 def _delete(ops: Any, style: Any, tables: Iterable[str], **kwargs: Any) -> list[str]:
@@ -97,7 +102,7 @@ def _delete(ops: Any, style: Any, tables: Iterable[str], **kwargs: Any) -> list[
 
 
 def _triggers(using: str) -> tuple[Any, ...]:
-    """Return the triggers that are installed, True for each that is in force, and their texts."""
+    """Return the triggers that are installed, True for each that is in force, their texts, and when they were made."""
     tables = {model._meta.db_table for model in apps.get_models(include_auto_created=True)}
     dialect = DIALECTS[connections[using].vendor](connections[using], tables)
-    return dialect.installed(), dialect.texts()
+    return dialect.installed(), dialect.texts(), getattr(dialect, "created", None)

@@ -27,7 +27,8 @@ DEFERRED = {
     # Models and signals can't be loaded before Django's registry of apps is full.
     ("django_zrank.apps", "django_zrank.checks"),
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
-    ("django_zrank.apps", "django_zrank.sync.triggers"),
+    ("django_zrank.apps", "django_zrank.capture.migrating"),
+    ("django_zrank.apps", "django_zrank.capture.triggers"),
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
@@ -112,7 +113,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent cluster models embedded",
+    "exceptions signals conf recent cluster models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
@@ -123,6 +124,7 @@ LAYERS = [
     "redis.verbs entries recommendations",
     "ranking groups scores index",
     "registry",
+    "capture",
     "sync",
     "checks",
     "rest_framework testing management health metrics admin apps pytest_plugin",

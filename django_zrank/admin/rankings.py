@@ -18,6 +18,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
+from ..capture.triggers import examine_capture
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
@@ -28,7 +29,6 @@ from ..sync.gauges import Gauges, read_gauges
 from ..sync.health import Verdict
 from ..sync.jobs import LEASE, jobs_of, request_job
 from ..sync.rebuild import count_rows
-from ..sync.triggers import examine_capture
 from .histograms import draw_histogram
 from .trying import TryForm
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
@@ -14,7 +15,7 @@ from django.utils import timezone
 from .fields import follow
 from .kinds import Fixed, Moment
 from .order import Order
-from .units import EXACT, EXACT_LOW
+from .units import DECIMALS, EXACT, EXACT_LOW
 
 __all__ = ["KINDS", "MOMENT", "Awake", "Column", "TimeAgo"]
 
@@ -30,7 +31,7 @@ class Column(NamedTuple):
     """The rule, as scripts name it: ``sum``, ``max``, ``min`` or ``last``."""
 
     places: int
-    """Decimal places. One unit of the score is the last of them."""
+    """Decimal places. One unit of the score, and of a change, is the last of them."""
 
     @classmethod
     def parse(cls, model: type[models.Model], order: Order, kind: str) -> Column | None:
@@ -60,6 +61,30 @@ class Column(NamedTuple):
         best = "max" if order.first.descending else "min"
         rule = {"increment": "sum", "best": best, "latest": "last"}[kind]
         return cls(field, rule, getattr(field, "decimal_places", 0))
+
+    @property
+    def noted(self) -> str:
+        """The rule as ``meta`` notes it, with the column and the decimal places of its unit: ``sum:points:0``. Changes
+        that differ in any of these can't be merged with each other."""
+        return f"{self.rule}:{self.field.column}:{self.places}"
+
+    @classmethod
+    def of_noted(cls, model: type[models.Model], order: Order, noted: str) -> Column:
+        """The column that a note is about, perhaps of another release. If the model doesn't have it any more, it is
+        taken to be renamed, to the first of ``order``. Raises ``FieldError``."""
+        rule, _, rest = noted.partition(":")
+        column, _, places = rest.rpartition(":")
+        concrete: Any = model._meta.concrete_model
+        for field in concrete._meta.local_concrete_fields:
+            if field.column == column and isinstance(field, (models.IntegerField, models.DecimalField)):
+                return cls(field, rule, int(places))
+        renamed: Any = cls.parse(model, order, KINDS[0])
+        return renamed._replace(rule=rule, places=int(places or renamed.places))  # type: ignore[no-any-return]
+
+    def value(self, units: int) -> int | Decimal:
+        """The value of the column for a change in units."""
+        value = Decimal(units).scaleb(-self.places, DECIMALS)
+        return value if isinstance(self.field, models.DecimalField) else round(value)
 
     def limits(self, using: str) -> tuple[int, int]:
         """The lowest and the highest score, in units, that the column holds and Redis holds exactly."""

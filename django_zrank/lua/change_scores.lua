@@ -8,7 +8,7 @@
 -- ARGV  generation  that the client believes to be live
 --       memberships '1' if members have memberships
 --       dense       '1' if distinct values are counted
---       rule        'sum', 'max', 'min' or 'last'
+--       rule        by which scores change, with its column and unit: sum:points:0; or max, min, last
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       keep        seconds for which the call is remembered; '' not to
@@ -25,8 +25,10 @@ local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
 local building = require_writable(meta, generation, rule)
+local operation = operation_of(rule)
+local is_best = operation == 'max' or operation == 'min'
 
-local members, changes, stored, known = {}, {}, {}, {}
+local members, changes, stored, known, held = {}, {}, {}, {}, {}
 for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
 end
@@ -49,15 +51,23 @@ for n, member in ipairs(members) do
   stored[n] = tie_of(known[n], 0) .. member
 end
 local scores = redis.call('ZMSCORE', live, unpack(stored))
+-- What is pending may be better than the live score: a build of another declaration gets it from the flush.
+if is_best then
+  held = redis.call('HMGET', pending, unpack(members))
+end
 local missing, beyond, done = {'missing'}, {'beyond'}, {'done'}
 for n, member in ipairs(members) do
   if not scores[n] then
     missing[#missing + 1] = member
   else
     local before = tonumber(scores[n])
+    if held[n] then
+      before = changed(operation, before, tonumber(held[n]))
+      scores[n] = before
+    end
     local by = tonumber(changes[n])
-    local after, too_high, too_low = changed(rule, before, by)
-    if rule == 'sum' then -- which is rounded beyond 2^53
+    local after, too_high, too_low = changed(operation, before, by)
+    if operation == 'sum' then -- which is rounded beyond 2^53
       too_high, too_low = by > 0 and by > highest - before, by < 0 and by < lowest - before
     else
       too_high, too_low = after > highest and after > before, after < lowest and after < before
@@ -89,12 +99,12 @@ elseif call then
 end
 
 local new, entering = {}, {}
-if rule == 'sum' then
+if operation == 'sum' then
   add_pending(pending, members, changes)
 end
 for n, member in ipairs(members) do
   local score = done[n + 1]
-  if rule == 'last' or rule ~= 'sum' and tonumber(scores[n]) ~= tonumber(score) then
+  if operation == 'last' or is_best and tonumber(scores[n]) ~= tonumber(score) then
     new[#new + 1], new[#new + 2] = member, changes[n]
   end
   for name in rankings_of(known[n]) do
@@ -109,6 +119,6 @@ write_all('HSET', pending, new)
 if building then
   local shadow = root_of(building, live, generation)
   known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}
-  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, rule, changes), 0, dense)
+  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, operation, changes), 0, dense)
 end
 return done

@@ -5,6 +5,7 @@
 --       meta        hash of the index
 --       pending     hash, member -> its pending change
 -- ARGV  generation  that the client believes to be live
+--       rule        by which scores change, a sum, with its column and unit: sum:points:0
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
 --       member      primary key as text
@@ -15,8 +16,8 @@
 -- Cost  O(members * log(size)).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
-local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
-local FIRST, EXACT, is_one = 4, 2 ^ 53, #ARGV == 5
+local generation, rule, lowest, highest, member, change = unpack(ARGV, 1, 6)
+local FIRST, EXACT, is_one = 5, 2 ^ 53, #ARGV == 6
 lowest, highest = tonumber(lowest), tonumber(highest)
 
 -- Add to the score of the first member. Returns the new score; nil, with nothing changed, if that is not allowed.
@@ -48,7 +49,7 @@ if is_one then
   local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and state[4] == 'sum' and ago <= 1000 and ago >= -1000 then
+  if state[1] == generation and not state[2] and state[4] == rule and ago <= 1000 and ago >= -1000 then
     local score = add()
     if score then
       return {'done', score}
@@ -58,7 +59,7 @@ end
 
 -- Libraries come here.
 
-local building = require_writable(meta, generation, 'sum')
+local building = require_writable(meta, generation, rule)
 
 local score = is_one and add()
 if score then

@@ -5,7 +5,7 @@
 --       pending    hash, member -> its pending change
 -- ARGV  server     its identity
 --       term       that it had when it was found, '' for none
---       rule       'sum', 'max', 'min' or 'last'
+--       rule       by which scores change, with its column and unit: sum:points:0
 --       flushed    the last flush that the database noted
 --       committed  '1' if the column has what the flush in flight carried
 --       all        '1' to drop all pending changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,13 @@ class ZRankCommand(BaseCommand):
         except ZRankError as error:
             raise CommandError(str(error)) from error
 
+    @staticmethod
+    def require_between(option: str, value: Any, low: float, high: float) -> None:
+        """Raise ``CommandError``, naming the option, for a number beyond its limits, or what isn't one."""
+        if not (isinstance(value, (int, float)) and low <= value <= high):  # nan isn't
+            expected = f"{low} to {high}" if high < inf else f"at least {low}"
+            raise CommandError(f"{option}: expected {expected}, not {value!r}.")
+
     def say(self, line: str) -> None:
         """Write a line to stdout, unless the command is quiet."""
         if not self.quiet:
@@ -45,7 +53,7 @@ class IndexCommand(ZRankCommand):
         parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
 
     def named(self, names: list[str]) -> list[RankIndex]:
-        """Return the indexes with these names, by default all."""
+        """Return the indexes with these names, by default all. Raises ``CommandError`` for names that no index has."""
         try:
             indexes = registry.named(names)
         except LookupError as error:

@@ -37,7 +37,10 @@ class Changed(NamedTuple):
 
 class ChangeScores(NamedTuple):
     layout: Layout
+
     rule: str
+    """With its column and unit, as :attr:`~django_zrank.declaration.Declaration.noted_rule`."""
+
     limits: tuple[int, int]
 
     changes: Sequence[tuple[str, int]]
@@ -56,9 +59,9 @@ class ChangeScores(NamedTuple):
         """Return the query. Without a key its call is sent once, as sending it again would change scores twice."""
         changes = chain.from_iterable(self.changes)
         is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
-        if self.rule == "sum" and is_alone and not self.key:
+        if self.rule.startswith("sum") and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
-            call = Call(INCREMENT_SCORES, names, (keys.generation, *self.limits, *changes))
+            call = Call(INCREMENT_SCORES, names, (keys.generation, self.rule, *self.limits, *changes))
             return _parse((yield from one(call, writes=True, once=True)))
         names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
         how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)

@@ -36,7 +36,7 @@ class Keys(_Keys):
         finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
         ``cursor``, how far takings have got in a round; ``identified``, when the server was last compared
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
-        combined.
+        combined, with its column and unit: ``sum:points:0``.
 
         With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks."""
         return f"{self.tag}:meta"

@@ -166,7 +166,7 @@ class Reader(Executor):
         now = monotonic()
         health = yield from self.store.checking_health()
         if not (yield Blocking(partial(self.index.declares, health.generation))):
-            raise self.not_built()
+            raise self.declared_otherwise()
         if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
             raise self.not_accepted()
         self._acceptance_trust.begin(loop, now)

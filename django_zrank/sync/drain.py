@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
+from ..capture.triggers import examine_capture
+from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
 from ..exceptions import Busy, ZRankError
 from ..index import RankIndex
@@ -18,6 +20,7 @@ from ..models import Mark
 from ..recent import Recent
 from ..signals import drained
 from ..store import Store
+from ..transactions import PATIENCE, refuse_transaction, without_waiting
 from .each_shard import EachShard
 from .marks import (
     Processed,
@@ -35,9 +38,6 @@ from .marks import (
 from .push import write
 from .rebuild import rebuild
 from .rows import key_parser
-from .transactions import PATIENCE, refuse_transaction, without_waiting
-from .triggers import examine_capture
-from .watched_tables import watched_tables
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -181,7 +181,7 @@ class _Drain:
         sources = {source.via: source for source in reversed(watched_tables(index))}
         unknown = {pk: () for pk, via, _ in marks if via not in sources}
         # Another release's triggers left them. This one's tell of the same changes, unless they are missing.
-        if unknown and not examine_capture(index).works:
+        if unknown and not examine_capture(index).is_complete:
             self.left |= unknown
             marks = [mark for mark in marks if mark[0] not in unknown]
         owners: dict[str | None, set[str]] = {}

@@ -12,20 +12,22 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
+from ..capture.watched_tables import every_row
+from ..codec.fields import value_field
 from ..conf import get_settings
 from ..entries import Erased
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
+from ..registry import registry
 from ..store import Store
+from ..transactions import refuse_transaction
 from .each_shard import EachShard
 from .flush import write_scores
 from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from .push import push
-from .transactions import refuse_transaction
-from .watched_tables import every_row
 
 _REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
@@ -43,8 +45,9 @@ def erase(index: RankIndex, member: Any) -> Erased:
     """Remove the primary key of ``member`` from everything that is stored for ``index``. The row must be deleted, or
     have left the queryset.
 
-    If there is no row, a pending change of the score is dropped; otherwise it is flushed first. What is kept for
-    replays remains. If the process is killed, or a shard can't be reached, call this again.
+    If there is no row, a pending change of the score is dropped; otherwise it is flushed first, as are those of the
+    other indexes of the row. What is kept for replays remains. If the process is killed, or a shard can't be reached,
+    call this again.
 
     Raises :exc:`~django_zrank.exceptions.StillRanked`; :exc:`~django_zrank.IndexUnavailable`;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``ValueError`` for what can't be a member; and
@@ -64,8 +67,12 @@ def erase(index: RankIndex, member: Any) -> Erased:
     erased = Erased(index.name, text)
     removed, remains = Counter(rankings=_count_rankings(store, text)), erased.remains
     has_row = every_row(index.model, index.get_using()).filter(pk=pk).exists()
-    if has_row and _is_pending(store, text):
-        write_scores(part)
+    if has_row:
+        # A flush changes the row, which leaves marks for every index that reads it. The others' come first, too: after
+        # this erasure they would name the member here again.
+        for one in (part, *_relatives(index, pk)):
+            if _is_pending(Store.of(one), one.to_text(pk)):
+                write_scores(one)
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
     named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
@@ -118,6 +125,19 @@ def erase(index: RankIndex, member: Any) -> Erased:
         remains["batches"] = max(kept) + timedelta(seconds=settings.keep_marks)
     erased.removed = {kind: removed[kind] for kind in _KINDS if removed[kind]}
     return erased
+
+
+def _relatives(index: RankIndex, pk: Any) -> list[RankIndex]:
+    """Return the parts that the member has in other indexes of the database: those that rank the same row, or one that
+    has its primary key from the same row, such as that of a parent model."""
+    key, others = value_field(index.model._meta.pk), registry.all()
+    return [
+        one.part_of(one.to_text(pk))
+        for one in others
+        if one.name != index.name
+        and one.get_using() == index.get_using()
+        and value_field(one.model._meta.pk) is key
+    ]
 
 
 def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from django.core.exceptions import FieldError
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.models import DecimalField, Q
+from django.template.defaultfilters import pluralize
 
 from ..codec.columns import Column
 from ..conf import get_settings
@@ -27,10 +28,10 @@ from ..models import Batch, Generation, Mark
 from ..recent import Recent
 from ..redis.trust import recorded
 from ..store import Flight, Health, Store
+from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 from .each_shard import EachShard
 from .idle import sweep
 from .marks import replay
-from .transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -52,10 +53,6 @@ _SIGNAL: Final = 1644
 
 _SHARE: Final = 1000
 """The most members that a process flushes after a push, because a request waits for it."""
-
-_KINDS: Final = {"sum": "increment", "max": "best", "min": "best", "last": "latest"}
-"""The ``write_behind`` of each rule."""
-
 
 _JOINS: Final = {
     "sum": "{old} + {new}",
@@ -100,8 +97,8 @@ def flush(
             return done
         if monotonic() >= deadline:
             raise Busy(
-                f"Index {index.name!r}: {len(locked)} rows are locked, such as that of {min(locked)}: their changes "
-                "are still pending"
+                f"Index {index.name!r}: {len(locked)} row{pluralize(len(locked), ' is,s are')} locked, such as that of "
+                f"{min(locked)}: what changed there is still pending"
             )
         sleep(_PAUSE)
 
@@ -113,10 +110,13 @@ def write_scores(
 
     ``locked`` receives the members whose rows are locked. Their changes stay pending.
     """
-    done, tried, store = 0, 0, Store.of(index)
-    declared = index if index.column else _declared_before(index, store)
-    if declared is None:
+    done, former, tried, store = 0, 0, 0, Store.of(index)
+    generation, rule = store.read_meta("generation", "rule")
+    column = _column_of(index, store, rule)
+    if column is None:
         return 0
+    if not index.declares(generation):
+        store.rule = rule  # another release's build is live, which decides on the rule
     row = recorded(index)
     flushed = row.flushed
     # What changes meanwhile may be taken in place of the rest, but this ends. With nothing pending, the declared rule
@@ -127,50 +127,55 @@ def write_scores(
         flight = store.take_pending(row.term, flushed, min(BATCH_SIZE, bound - tried))
         if flight is None:
             break
-        writing = _carry(declared, store, flight, row.term, patience)
+        if flight.rule != column.noted:
+            column = _column_of(index, store, flight.rule)
+            if column is None:
+                break
+        writing = _carry(index, column, store, flight, row.term, patience)
         if writing is None:  # another process has changed what it carries
             continue
         flushed = flight.number
         store.settle_flush(row.term, flushed)
         tried += len(flight.changes) - len(writing.unread)
         done += len(flight.changes) - len(writing.left)
+        former += (len(flight.changes) - len(writing.left)) * (flight.rule != index.noted_rule)
         if locked is not None:
             locked.update(writing.locked)
         if len(writing.locked) == len(flight.changes):
             break
-    if done and declared is not index:
+    if former:
         logger.warning(
-            "Index %r: flushed %d scores that began in Redis under the former write_behind",
+            "Index %r: flushed %d scores that began in Redis under another release's write_behind",
             index.name,
-            done,
+            former,
         )
     return done
 
 
-def _declared_before(index: RankIndex, store: Store) -> RankIndex | None:
-    """Return a part with the ``write_behind`` of an earlier release; None if all of its scores are flushed, or if no
-    column can take them."""
-    (rule,) = store.read_meta("rule")
-    if not rule:
-        return None
-    part = index.whole.called(index.name)
+def _column_of(index: RankIndex, store: Store, rule: str) -> Column | None:
+    """Return the column that changes by a rule belong to, perhaps by that of another release; None if nothing may be
+    pending, or no column can take it."""
+    if not rule or rule == index.noted_rule:
+        return index.column
     try:
-        part.column = Column.parse(index.model, index.ordering, _KINDS[rule])
+        return Column.of_noted(index.model, index.ordering, rule)
     except FieldError as error:
         pending, _ = store.waiting()
         if pending:
             logger.error(
-                "Index %r: changes of %d scores are pending under the former write_behind, and no column can take "
-                "them: %s. Run sync_zrank with the release that declared it.",
+                "Index %r: changes of %d scores are pending under another release's write_behind (%s), and no column "
+                "can take them: %s. Run sync_zrank with the release that declared it.",
                 index.name,
                 pending,
+                rule,
                 error,
             )
         return None
-    return part
 
 
-def _carry(index: RankIndex, store: Store, flight: Flight, term: int, patience: float) -> _Writing | None:
+def _carry(
+    index: RankIndex, column: Column, store: Store, flight: Flight, term: int, patience: float
+) -> _Writing | None:
     """Write a flush to the column and note it, unless that is done. Return None if it doesn't carry this any more.
 
     Raises ``IndexUnhealthy`` if the database knows another term.
@@ -187,23 +192,25 @@ def _carry(index: RankIndex, store: Store, flight: Flight, term: int, patience: 
             raise _Superseded
 
     def work() -> _Writing:
-        writing = _Writing(index, flight.rule)
+        writing = _Writing(index, column)
         if is_sqlite:  # which locks all tables at once, with the first write
             note()
         writing.write(flight.changes)
+        left = set(writing.left)
+        written = [member for member in flight.changes if member not in left]
+        _mark(index, written)
         # The generation's row comes last, so that it isn't locked for long.
         if not is_sqlite:
             note()
         if not store.confirm_flush(term, flight, writing.left):
             raise _Changed
         # Kept like a batch of marks: they are replayed on a server that has lost the flush.
-        left = set(writing.left)
-        marks = [(None, member) for member in flight.changes if member not in left]
         Batch.objects.using(using).create(
-            index=index.name, term=term, version=flight.version, flush=flight.number, marks=marks
-        )
-        Mark.objects.using(using).bulk_create(
-            Mark(index=index.whole.name, member=member) for member in writing.different
+            index=index.name,
+            term=term,
+            version=flight.version,
+            flush=flight.number,
+            marks=[(None, member) for member in written],
         )
         return writing
 
@@ -214,18 +221,37 @@ def _carry(index: RankIndex, store: Store, flight: Flight, term: int, patience: 
     except _Superseded:
         found = recorded(index)
         if found.term == term and found.flushed >= flight.number:
-            return _Writing(index, flight.rule)
+            return _Writing(index, column)
         raise store.not_accepted() from None
+
+
+def _mark(index: RankIndex, members: Sequence[str]) -> None:
+    """Leave marks of members that a flush has carried, in its transaction. It may change no row, and no trigger may
+    fire, or one that skips the row, or caps its value. A build that was made meanwhile from another declaration lacks
+    changes, whatever became of the row."""
+    if not members:
+        return
+    connection, name = connections[index.get_using()], index.whole.name
+    quote = connection.ops.quote_name
+    # bulk_create() takes as long as the rest of the flush.
+    sql = f"INSERT INTO {quote(Mark._meta.db_table)} ({quote('index')}, {quote('member')}) "
+    parameters: list[Any]
+    if connection.vendor == "postgresql":
+        sql, parameters = f"{sql}SELECT %s, unnest(%s::text[])", [name, list(members)]
+    elif connection.vendor == "sqlite":
+        sql, parameters = f"{sql}SELECT %s, value FROM json_each(%s)", [name, json.dumps(members)]  # noqa: S608
+    else:
+        sql += f"VALUES (%s, %s){', (%s, %s)' * (len(members) - 1)}"
+        parameters = [text for member in members for text in (name, member)]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
 
 
 class _Writing:
     """The writes of one flush. One row that is locked, slow, or refused by the database doesn't stop the others."""
 
-    def __init__(self, index: RankIndex, rule: str) -> None:
-        self.index, self.rule, self.using = index, rule, index.get_using()
-
-        self.different: list[str] = []
-        """Members whose column doesn't have what it should: they are read again."""
+    def __init__(self, index: RankIndex, column: Column) -> None:
+        self.index, self.column, self.using = index, column, index.get_using()
 
         self.locked: list[str] = []
         """Members whose rows are locked, or take too long: their changes stay pending."""
@@ -255,7 +281,7 @@ class _Writing:
         """Write changes in one statement, by halves if that fails because of a row."""
         try:
             with transaction.atomic(self.using):
-                merged = merge_changes(self.index, self.rule, changes)
+                merged = merge_changes(self.index, self.column, changes)
         except DatabaseError as error:
             is_refused = self.is_refusal(error)
             if not (is_refused or is_delay(error)):
@@ -271,7 +297,6 @@ class _Writing:
                 logger.warning("Index %r: the change of %s stays pending: %s", self.index.name, member, error)
                 self.locked.append(member)
             return
-        self.different += merged.different
         self.locked += merged.locked
         for member in merged.refused:
             self.refuse(member, changes[member], "it is out of range")
@@ -280,7 +305,6 @@ class _Writing:
         logger.error(
             "Index %r: the database refuses the change %d of %s: %s", self.index.name, change, member, reason
         )
-        self.different.append(member)
 
     def is_refusal(self, error: DatabaseError) -> bool:
         """Return True for an error of one row: of a constraint, the column's range, a trigger or a policy."""
@@ -290,7 +314,7 @@ class _Writing:
             return False
         try:
             with transaction.atomic(self.using):
-                merge_changes(self.index, self.rule, {})
+                merge_changes(self.index, self.column, {})
         except DatabaseError:
             return False  # it is refused whatever it writes
         return True
@@ -381,26 +405,23 @@ def accept_server(part: RankIndex, store: Store, health: Health, row: Generation
 
 
 class Merged(NamedTuple):
-    """The members whose column doesn't have what it should."""
-
-    different: list[str]
-    """Those without a row or a value, and those for which a trigger wrote something else, or nothing."""
+    """The members whose column didn't get their change, although they have a row."""
 
     locked: list[str]
-    """Those whose rows are locked: nothing was written."""
+    """Those whose rows are locked."""
 
     refused: list[str]
     """Those for which the column has no room."""
 
 
-def merge_changes(index: RankIndex, rule: str, changes: Mapping[str, int]) -> Merged:
-    """Merge each change into its member's column by a rule. A null stays null: its row isn't ranked.
+def merge_changes(index: RankIndex, column: Column, changes: Mapping[str, int]) -> Merged:
+    """Merge each change into its member's column by the column's rule. A null stays null: its row isn't ranked.
 
     Locked rows are skipped.
     """
     connection = connections[index.get_using()]
     write: Any = {"postgresql": _Postgresql, "mysql": _MySQL}.get(connection.vendor, _SQLite)
-    return write(index, rule, connection, changes).run()  # type: ignore[no-any-return]
+    return write(index, column, connection, changes).run()  # type: ignore[no-any-return]
 
 
 class _Statements:
@@ -411,41 +432,38 @@ class _Statements:
     lock = ""
     """The clause that locks rows, and skips those that are locked."""
 
-    def __init__(self, index: RankIndex, rule: str, connection: Any, changes: Mapping[str, int]) -> None:
+    def __init__(self, index: RankIndex, column: Column, connection: Any, changes: Mapping[str, int]) -> None:
         self.index, self.connection, self.members = index, connection, list(changes)
-        column: Any = index.column
         pk: Any = index.model._meta.pk
         quote = connection.ops.quote_name
         self.is_decimal = isinstance(column.field, DecimalField)
         self.table, self.pk = quote(index.model._meta.db_table), quote(pk.column)
         self.column = quote(column.field.column)
         old = f"t.{self.column}"
-        self.joined = _JOINS[rule].format(old=old, new="x.change", greatest=self.greatest, least=self.least)
-        self.changes = list(map(index.ordering.first.kind.value, changes.values()))
+        self.joined = _JOINS[column.rule].format(
+            old=old, new="x.change", greatest=self.greatest, least=self.least
+        )
+        self.changes = list(map(column.value, changes.values()))
         prepare = partial(pk.get_db_prep_value, connection=connection, prepared=False)
         self.keys = [prepare(index.from_text(member)) for member in changes]
 
     def run(self) -> Merged:
-        """Lock the rows, write those that can be, and read what was written."""
+        """Lock the rows, and write those that can be."""
         every = range(len(self.members))
         wanted = self.select(every, self.joined, self.lock)
         refused = [] if self.is_decimal else [at for at, value in wanted.items() if isinstance(value, float)]
+        absent = [at for at in every if at not in wanted]
         for at in refused:
             del wanted[at]
-        different = []
         if wanted or not self.members:
             self.execute(self.update, list(wanted))
-            found = self.select(list(wanted), f"t.{self.column}", self.lock)
-            different = [at for at in wanted if found.get(at) != wanted[at]]
-        absent = [at for at in every if at not in wanted and at not in refused]
-        return self.merged(different, absent, refused)
+        return self.merged(absent, refused)
 
-    def merged(self, different: list[int], absent: list[int], refused: Sequence[int] = ()) -> Merged:
+    def merged(self, absent: list[int], refused: Sequence[int] = ()) -> Merged:
         """Return the result: those that are ``absent`` but have a row are locked."""
         locked = self.select(absent, "1") if absent and self.lock else {}
-        different += [at for at in absent if at not in locked]
         names = self.members.__getitem__
-        return Merged(list(map(names, different)), list(map(names, locked)), list(map(names, refused)))
+        return Merged(list(map(names, locked)), list(map(names, refused)))
 
     def select(self, positions: Sequence[int], what: str, lock: str = "") -> dict[int, Any]:
         """Return ``what`` of the rows that exist, and whose column is not null, by position."""
@@ -474,10 +492,8 @@ class _Postgresql(_Statements):
     update = (
         "WITH old AS (SELECT x.n, t.{pk} AS pk, {joined} AS value FROM {source} "
         "JOIN {table} t ON t.{pk} = x.pk WHERE t.{column} IS NOT NULL {lock}), "
-        "new AS (UPDATE {table} AS t SET {column} = old.value FROM old WHERE t.{pk} = old.pk "
-        "RETURNING old.n, t.{column} AS value) "
-        "SELECT old.n, new.n IS NOT NULL AND new.value IS NOT DISTINCT FROM old.value "
-        "FROM old LEFT JOIN new ON new.n = old.n"
+        "new AS (UPDATE {table} AS t SET {column} = old.value FROM old WHERE t.{pk} = old.pk) "
+        "SELECT n FROM old"
     )
 
     def run(self) -> Merged:
@@ -487,8 +503,8 @@ class _Postgresql(_Statements):
             # where the change at fault can be found, not at the commit. A trigger may wait for locks.
             limits = "SET LOCAL lock_timeout = '400ms'; SET LOCAL random_page_cost = 1"
             cursor.execute(f"{limits}; SET CONSTRAINTS ALL IMMEDIATE")
-        found = dict(self.execute(self.update, every, lock=self.lock))
-        return self.merged([at for at in found if not found[at]], [at for at in every if at not in found])
+        found = {at for (at,) in self.execute(self.update, every, lock=self.lock)}
+        return self.merged([at for at in every if at not in found])
 
     def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:
         key_type = self.index.model._meta.pk.db_type(self.connection)
@@ -526,9 +542,9 @@ class _SQLite(_Statements):
     greatest, least = "max", "min"
     update = "UPDATE {table} AS t SET {column} = {joined} FROM {source} WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
 
-    def __init__(self, index: RankIndex, rule: str, connection: Any, changes: Mapping[str, int]) -> None:
-        super().__init__(index, rule, connection, changes)
-        if places := index.column.places:  # type: ignore[union-attr]
+    def __init__(self, index: RankIndex, column: Column, connection: Any, changes: Mapping[str, int]) -> None:
+        super().__init__(index, column, connection, changes)
+        if places := getattr(column.field, "decimal_places", 0):
             self.joined = f"ROUND({self.joined}, {places})"
 
     def source(self, positions: Sequence[int]) -> tuple[str, list[Any]]:

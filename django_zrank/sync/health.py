@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-from ..exceptions import CaptureError
+from ..capture.triggers import examine_capture, is_current, note_build, restore
+from ..exceptions import CaptureError, NotBuilt
 from ..index import RankIndex
 from ..models import Generation
 from ..redis.trust import RETIRED, has_all, is_accepted, newest_batch, recorded
@@ -15,10 +16,8 @@ from ..signals import repaired
 from ..store import Health, Store
 from .each_shard import EachShard
 from .flush import accept_server, are_lost
-from .leftovers import unlink_other_shards
+from .leftovers import leave_databases, unlink_other_shards
 from .rebuild import rebuild
-from .transactions import update_briefly
-from .triggers import examine_capture, restore
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -86,7 +85,8 @@ def _look(part: RankIndex) -> tuple[Verdict, Health, Generation]:
 
 
 def _recapture(index: RankIndex) -> bool:
-    """Restore missing triggers, which leaves a mark for all members. Return True if there were any."""
+    """Restore missing triggers, which leaves a mark for all members, and drop outdated ones. Return True if any were
+    missing."""
     try:
         made = restore(index)
     except CaptureError as error:  # existing marks can still be processed
@@ -131,13 +131,23 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     verdicts = shards.each(index.parts, _repair_part)
     shards.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
+        if Verdict.CHANGED in verdicts.values() and _gives_way(index):
+            raise NotBuilt(
+                f"Index {index.name!r}: a worker of a later release keeps it. Restart this one, which runs older code."
+            )
         rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or shards.failed or Verdict.BUILDING in verdicts.values()):
         unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
+        leave_databases(index)
     for verdict in wrong:
         repaired.send_robust(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
+
+
+def _gives_way(index: RankIndex) -> bool:
+    """Return True if a worker of the release that migrated last is alive. The two would take turns rebuilding."""
+    return not is_current(index) and any(Store.of(part).has_watcher() for part in index.parts)
 
 
 def _repair_part(part: RankIndex) -> Verdict:
@@ -150,8 +160,7 @@ def _repair_part(part: RankIndex) -> Verdict:
         return verdict
     logger.warning("Index %r: %s", part.name, verdict.value)
     if verdict is Verdict.UNNOTED:
-        rows = Generation.objects.using(part.get_using()).filter(index=part.name, building=health.generation)
-        update_briefly(rows, generation=health.generation, building="")
+        note_build(part, health.generation)
     elif verdict is Verdict.RESTARTED:
         accept_server(part, store, health, row)
     return verdict

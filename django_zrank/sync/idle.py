@@ -12,16 +12,16 @@ from django.db import DataError, IntegrityError, connections
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from ..capture.watched_tables import every_row
 from ..codec.columns import MOMENT, TimeAgo
 from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
 from ..store import Store
+from ..transactions import PATIENCE, briefly, refuse_transaction
 from .each_shard import EachShard
 from .marks import leave
 from .rows import fastest
-from .transactions import PATIENCE, briefly, refuse_transaction
-from .watched_tables import every_row
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -12,14 +12,17 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
 from threading import Event
+from time import monotonic
 from typing import Final
 from uuid import uuid4
 
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
+from django.template.defaultfilters import pluralize
 
 from ..index import RankIndex
 from ..models import Job
+from ..store import Store
 from .health import Verdict
 from .rebuild import count_rows, rebuild, running
 from .verify import Report, verify
@@ -32,6 +35,10 @@ LEASE: Final = timedelta(seconds=20)
 
 _PULSE: Final = 1.0
 """Seconds between two heartbeats."""
+
+_SILENCE: Final = 2 * Store.LEASE
+"""Seconds without progress after which there are no more heartbeats. By then, a rebuild whose database connection hangs
+counts as killed."""
 
 _LOOK: Final = 1.0
 """Seconds between two polls."""
@@ -108,7 +115,8 @@ def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
             progress.add(0)  # it may have taken long
             progress.total = rows
             if job.kind == Job.Kind.REBUILD:
-                ok, outcome = True, f"{rebuild(index, progress=progress.add):,} members ranked."
+                members = rebuild(index, progress=progress.add)
+                ok, outcome = True, f"{members:,} member{pluralize(members)} ranked."
             else:
                 report = verify(index, progress=progress.add)
                 ok, outcome = report.ok, _summary(report)
@@ -126,13 +134,16 @@ def _summary(report: Report) -> str:
         return f"Not compared: {report.verdict.value}."
     found = [f"{drift.count:,} {kind}" for kind, drift in report.drifts.items() if drift.count]
     if report.unsettled:
-        found.append(f"{report.unsettled:,} changed whenever they were compared")
+        found.append(
+            f"{report.unsettled:,} changed whenever {pluralize(report.unsettled, 'it was,they were')} compared"
+        )
     if report.verdict is not Verdict.HEALTHY:
         found.append(report.verdict.value)
     if not report.capture.works:
         found.append(report.capture.error or "triggers are missing")
     difference = "; ".join(found) or "no difference"
-    return f"{report.rows:,} rows, {report.members:,} members: {difference}."
+    rows, members = report.rows, report.members
+    return f"{rows:,} row{pluralize(rows)}, {members:,} member{pluralize(members)}: {difference}."
 
 
 def _mine(job: Job) -> QuerySet[Job]:
@@ -157,12 +168,12 @@ class _Progress:
 
     def __init__(self, job: Job, stop: Event) -> None:
         self.job, self.stop = job, stop
-        self.done = 0
+        self.done, self.at = 0, monotonic()
         self.total: int | None = None
         self.is_mine = True
 
     def add(self, rows: int) -> None:
-        self.done += rows
+        self.done, self.at = self.done + rows, monotonic()
         if self.stop.is_set() or not self.is_mine:
             raise _Stopped
 
@@ -172,6 +183,8 @@ class _Progress:
                 if self.stop.is_set():
                     _hand_back(self.job)
                     break
+                if monotonic() > self.at + _SILENCE:
+                    continue
                 kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
                 self.is_mine = bool(kept)
             except Exception as error:  # noqa: BLE001 - without a heartbeat, another process takes the job

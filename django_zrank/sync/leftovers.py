@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import connections, router
+from django.db import DatabaseError, connections, router, transaction
 from django.db.models import F, QuerySet
 
-from ..exceptions import Busy, IndexUnavailable
+from ..capture.triggers import builds_of, departed, drop
+from ..exceptions import Busy, CaptureError, IndexUnavailable
 from ..index import RankIndex
-from ..models import Batch, Generation, Job, Mark
+from ..models import Batch, Capture, Generation, Job, Mark
 from ..redis.trust import RETIRED, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
 from .flush import accept_server, flush, write_scores
-from .triggers import drop
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -29,6 +30,9 @@ _TABLES: Final[dict[str, Any]] = {
     "generations": Generation,
 }
 """Generations come last, because leftovers are found by them."""
+
+_MOVED: Final = "moved"
+"""The declaration that a database notes once an index has left it: no release has one like it."""
 
 _ROWS: Final = 500
 """Rows that one statement deletes."""
@@ -68,6 +72,16 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     return found
 
 
+def find_departed() -> Iterator[tuple[RankIndex, str]]:
+    """Yield each index that has moved to another database, where a build of it is live, with the alias of a database
+    that still has one."""
+    for alias in _databases(connections):
+        for index in departed(alias):
+            rows = [row for row in builds_of(index, index.get_using()) if row.generation not in ("", RETIRED)]
+            if rows and all(index.declares(row.generation) for row in rows):
+                yield index, alias
+
+
 def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftover:
     """Remove the remains of an index called ``name``: its keys in Redis, its triggers and rows in every database.
 
@@ -97,6 +111,9 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
             rows = model.objects.using(alias).filter(index=name)
             if count := rows.count() if dry_run else _delete(rows):
                 left.rows.setdefault(alias, {})[what] = count
+    if not dry_run:
+        for alias in aliases:  # last, as it keeps older releases from creating triggers
+            Capture.objects.using(alias).filter(index=name).delete()
     return left
 
 
@@ -181,3 +198,59 @@ def _unlink_shard(part: RankIndex) -> None:
     store.unlink_all()
     for model in (Batch, Generation):
         model.objects.using(part.get_using()).filter(index=part.name)._raw_delete(part.get_using())
+
+
+# Databases that an index had before it was moved
+
+
+def note_databases(index: RankIndex, owners: Collection[str]) -> None:
+    """Note which of the other databases have made the build that is about to be replaced, by their ``owners``."""
+    using, found = index.get_using(), set[str]()
+    for alias in connections if owners else ():
+        if alias != using:
+            with _reaching(index, alias):
+                if not {row.owner for row in builds_of(index, alias)}.isdisjoint(owners):
+                    found.add(alias)
+    if found:
+        with transaction.atomic(using):
+            Capture.objects.using(using).get_or_create(index=index.name)
+            row = Capture.objects.using(using).select_for_update().get(index=index.name)
+            row.left = sorted(found.union(row.left))
+            row.save(using=using, update_fields=["left"])
+
+
+def leave_databases(index: RankIndex) -> None:
+    """Drop the triggers of ``index``, and delete its rows, in the databases that it has left. Its build here is live. A
+    database that can't be reached, or whose tables are in use, is left for the next time."""
+    rows = Capture.objects.using(index.get_using()).filter(index=index.name)
+    left = rows.values_list("left", flat=True).first() or []
+    rest = list(left)
+    for alias in left:
+        with _reaching(index, alias):
+            if alias in connections and alias != index.get_using():
+                leave(index, alias)
+            rest.remove(alias)
+    if rest != left:
+        rows.update(left=rest)
+
+
+def leave(index: RankIndex, alias: str, *, dry_run: bool = False) -> dict[str, int]:
+    """Remove what a database keeps of an index that has moved to another one. Return what it was. Processes of the
+    former release that still run create no triggers afterwards."""
+    if not dry_run:
+        Capture.objects.using(alias).update_or_create(index=index.name, defaults={"declaration": _MOVED})
+    done = {"triggers": len(drop(alias, [index.name], dry_run=dry_run).dropped)}
+    names = {index.name, *(row.index for row in builds_of(index, alias))}
+    for what, model in _TABLES.items():
+        rows = model.objects.using(alias).filter(index__in=names)
+        done[what] = rows.count() if dry_run else _delete(rows)
+    return {what: count for what, count in done.items() if count}
+
+
+@contextmanager
+def _reaching(index: RankIndex, alias: str) -> Iterator[None]:
+    """Log the errors of another database than that of ``index``, instead of raising them."""
+    try:
+        yield
+    except (CaptureError, DatabaseError) as error:
+        logger.info("Index %r: its former database %r was left as it is. %s", index.name, alias, error)

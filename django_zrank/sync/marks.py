@@ -18,7 +18,7 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..redis.trust import recorded
-from .transactions import PATIENCE, briefly
+from ..transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
 """The number of marks that one statement deletes."""
@@ -83,7 +83,7 @@ def discard(index: RankIndex, marks: Sequence[Seen], *, patience: float = PATIEN
         ids = [pk for pk, _, _ in marks]
         return sum(_delete(index.get_using(), chunk) for chunk in batched(ids, _CHUNK))
 
-    return briefly(index.get_using(), work, patience=patience)
+    return briefly(index.get_using(), work, patience=patience, repeatable=True)
 
 
 def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | None] = recorded) -> None:
@@ -157,7 +157,8 @@ def unmark(
             Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
         return settled
 
-    return briefly(using, work, patience=patience)
+    # If this is undone, the marks wait again.
+    return briefly(using, work, patience=patience, repeatable=True)
 
 
 def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tuple[str, int]]) -> None:

@@ -24,11 +24,11 @@ from ..redis import trust
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store
+from ..transactions import is_open, require_synced, require_writable, without_waiting
 from . import rows
 from .each_shard import EachShard
 from .idle import write_seen
 from .marks import Written
-from .transactions import is_open, require_writable, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -121,10 +121,10 @@ class Push:
             if new := [part for part in todo if part not in self.epochs]:
                 trust.prefetch(new)
                 self.epochs.update(shards.together({part: self.begin(part) for part in new}))
-            if shards.failed:
-                todo = {part: own for part, own in todo.items() if part not in shards.failed}
-            if todo:
-                todo = self.attempt(todo, refusals)
+            # No row is read for a part that has failed.
+            todo = self.attempt(
+                {part: own for part, own in todo.items() if part not in shards.failed}, refusals
+            )
             if not todo:
                 return
         for part in todo:
@@ -143,6 +143,7 @@ class Push:
         for index, parts in _by_index(todo).items():
             pks = list(chain.from_iterable(todo[part] for part in parts))
             stores = [self.stores[part] for part in index.parts]
+            require_synced(index.get_using())
             found = index.split(read(index, pks, *stores), itemgetter(0))
             changes |= found
             if not self.saved:  # an idle connection may lead to a former primary
@@ -168,7 +169,7 @@ class Push:
         self.written[part] = Written(first.generation, int(first.term or 0), result.version)
         self.epochs[part] = epoch._replace(token=str(result.version))
         refusals[part] += 1
-        if result.refused and refusals[part] < _REFUSALS:
+        if refusals[part] < _REFUSALS:
             return list(map(part.from_bytes, result.refused))
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from importlib import import_module
 from itertools import chain, islice, repeat
 from operator import itemgetter
 from threading import Event, Thread
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Final
 from uuid import uuid4
 
@@ -20,21 +21,24 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.utils import timezone
 
-from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..capture.triggers import contract, expand, note_build
+from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
 from ..redis.trust import TESTS, is_accepted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
+from ..transactions import refuse_transaction, require_synced, update_briefly
 from .each_shard import EachShard
 from .flush import are_lost, reconcile
 from .idle import asleep_since
-from .leftovers import retire_other_shards, unlink_other_shards
+from .leftovers import leave_databases, note_databases, retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .transactions import refuse_transaction, update_briefly
+
+logger = logging.getLogger("django_zrank.sync")
 
 BATCH_SIZE: Final = 3000
 
@@ -82,22 +86,30 @@ def rebuild(
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
+        require_synced(index.get_using())
     shards, name, members = EachShard(index), index.new_generation(), 0
     parts = index.parts if parts is None else parts
     builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
     shards.require(parts)
     retire_other_shards(index)
+    if not uncommitted:
+        note_databases(index, {build.former for build in builds.values()} - {""})
+        _expand(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     asleep = asleep_since(index)
     try:
         shards.each(builds, lambda part: builds[part].start(polite=polite))
         shards.require(parts)
+        if not uncommitted:
+            # Again: before it was noted, another release may have dropped what it doesn't need.
+            _expand(index)
+        pulse = _Pulse(builds)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
             timezone.override(None),  # as in a push
-            running("zrank-rebuild-pulse", partial(_send_heartbeats, builds), Event()),
-            closing(_batches(index, builds, batch_size)) as batches,
+            running("zrank-rebuild-pulse", pulse.run, Event()),
+            closing(_batches(index, builds, batch_size, pulse)) as batches,
             closing(_loads(partial(_load, shards, builds), batches)) as loads,
         ):
             for loaded in loads:
@@ -108,6 +120,9 @@ def rebuild(
         if all(part in swapped for part in index.parts):
             retire(index, covered, swapped)
             unlink_other_shards(index)
+            if not uncommitted:
+                leave_databases(index)
+                contract(index)
         for error in shards.failed.values():
             raise error
     except BaseException:
@@ -132,7 +147,7 @@ class _Build:
     def __init__(self, part: RankIndex, name: str, *, polite: bool, test: bool) -> None:
         self.part, self.name = part, name
         self.store = Store.of(part)
-        self.owner, self.server, self.term = _enter(part, self.store, polite=polite, test=test)
+        self.owner, self.server, self.term, self.former = _enter(part, self.store, polite=polite, test=test)
         self.rows = Generation.objects.using(part.get_using()).filter(index=part.name, term=self.term)
         self.has_begun = False
 
@@ -151,7 +166,7 @@ class _Build:
     def swap(self, asleep: int | None) -> tuple[str, int]:
         """Make it the live generation. Return its name, and the term."""
         self.require(self.store.swap_rebuilt(self.name, asleep))
-        update_briefly(self.rows.filter(building=self.name), generation=self.name, building="")
+        note_build(self.part, self.name, term=self.term)
         forget(self.part)
         return self.name, self.term
 
@@ -185,12 +200,25 @@ def running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[No
         thread.join()
 
 
-def _send_heartbeats(builds: Mapping[RankIndex, _Build], ended: Event) -> None:
-    """Keep builds alive, whatever the database's time to the next rows."""
-    while not ended.wait(Store.LEASE / 20):
-        for part, build in builds.items():
-            with suppress(Exception):
-                Store.of(part).keep_alive(build.name)
+class _Pulse:
+    """Keeps builds alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
+    long to find the first. If none comes for longer, the connection hangs, and others needn't wait for this rebuild."""
+
+    def __init__(self, builds: Mapping[RankIndex, _Build]) -> None:
+        self.builds = builds
+        self.beat()
+
+    def beat(self) -> None:
+        """Note that rows have come."""
+        self.at = monotonic()
+
+    def run(self, ended: Event) -> None:
+        while not ended.wait(Store.LEASE / 20):
+            if monotonic() > self.at + Store.LEASE:
+                continue
+            for part, build in self.builds.items():
+                with suppress(Exception):
+                    Store.of(part).keep_alive(build.name)
 
 
 def _load(shards: EachShard, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
@@ -220,9 +248,17 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
         thread.shutdown(cancel_futures=True)
 
 
-def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
+def _expand(index: RankIndex) -> None:
+    """Create the triggers that a build needs before it reads rows, if they aren't those that the database has."""
+    try:
+        expand(index)
+    except CaptureError as error:  # the index will not be healthy
+        logger.error("Index %r: triggers are missing. %s", index.name, error)
+
+
+def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last."""
+    another database's build, was accepted last. And return the owner of that other build; "" if there is none."""
     health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
@@ -235,22 +271,25 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     elif not row.owner or (row.owner == TESTS and not test):
         row.owner = uuid4().hex
         update_briefly(rows, owner=row.owner)
-    is_known = is_accepted(health, row) and health.owner in ("", TESTS, row.owner)
+    former = "" if health.owner in ("", TESTS, row.owner) else health.owner
+    is_known = is_accepted(health, row) and not former
     if is_known and not are_lost(index, store):
-        return row.owner, health.server, row.term
+        return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):
         raise _superseded(index)
-    is_ours = bool(health.generation) and health.owner in ("", TESTS, row.owner)
+    is_ours = bool(health.generation) and not former
     reconcile(index, store, health, everything=not is_ours)
-    return row.owner, health.server, term
+    return row.owner, health.server, term, former
 
 
 def _superseded(index: RankIndex) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) -> Generator[_Batch]:
+def _batches(
+    index: RankIndex, builds: Mapping[RankIndex, _Build], size: int, pulse: _Pulse
+) -> Generator[_Batch]:
     """Yield the rows of the parts that are built, about ``size`` of them for each."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
@@ -260,15 +299,16 @@ def _batches(index: RankIndex, builds: Mapping[RankIndex, _Build], size: int) ->
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
         if len(builds) < len(index.parts):
             rows = (row for row in rows if index.part_of(row[0]) in builds)
-        turns = _in_turns(rows)
+        turns = _in_turns(rows, pulse)
         while batch := list(islice(turns, min(size * len(builds), _MOST))):
             yield index.split(batch, itemgetter(0))
 
 
-def _in_turns(rows: Iterable[BuiltRow]) -> Iterator[BuiltRow]:
+def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:
     """Yield rows, and let the thread that loads go on after every ``_TURN`` of them. Otherwise it would wait for the
     interpreter after each reply of Redis, up to ``sys.getswitchinterval()``."""
     for some in batched(rows, _TURN):
+        pulse.beat()
         sleep(0)
         yield from some
 

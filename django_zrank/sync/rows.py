@@ -26,7 +26,9 @@ from django.db.models import (
     Value,
 )
 from django.db.models.expressions import OrderBy
+from django.template.defaultfilters import pluralize
 
+from ..capture.watched_tables import every_row
 from ..codec.fields import follow
 from ..codec.kinds import kind_of
 from ..codec.units import Number, is_queryable
@@ -36,7 +38,6 @@ from ..index import RankIndex
 from ..models import Generation
 from ..recent import Recent
 from ..store import Store
-from .watched_tables import every_row
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -265,7 +266,7 @@ def _namer(index: RankIndex) -> Callable[[tuple[Any, ...]], bytes]:
         found = dict(zip(paths, each, strict=True))
         if facets.many and facets.count(found) > limit:
             raise Unrankable(
-                f'the values of its facets make more than {limit:,} rankings (ZRANK["MAX_VALUES"])'
+                f'the values of its facets make more than {limit:,} ranking{pluralize(limit)} (ZRANK["MAX_VALUES"])'
             )
         return "\0".join(facets.rankings(found)).encode()
 

@@ -16,16 +16,16 @@ from django.apps import apps
 from django.db import connections, models, transaction
 from django.db.models.signals import m2m_changed, post_save, pre_delete
 
+from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..conf import get_settings
 from ..index import RankIndex
 from ..models import Mark
 from ..redis.isolation import may_use_redis
 from ..registry import registry
+from ..transactions import belongs_to
 from .drain import drain_soon
 from .flush import flush_soon
 from .push import try_push
-from .transactions import belongs_to
-from .watched_tables import WatchedTable, every_row, watched_tables
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from django.utils import timezone
 
+from ..capture.triggers import Status, examine_capture
+from ..capture.watched_tables import every_row
 from ..codec.units import Number
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
@@ -26,6 +28,7 @@ from ..queries.request import Call
 from ..redis.isolation import sharing
 from ..signals import drift_found
 from ..store import Replaced, Store
+from ..transactions import refuse_transaction
 from .drain import drain
 from .flush import flush
 from .gauges import read_gauges
@@ -35,10 +38,7 @@ from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
 from .rows import encode, key_parser, select
-from .transactions import refuse_transaction
-from .triggers import Status, examine_capture
 from .watch import sync
-from .watched_tables import every_row
 
 BATCH_SIZE: Final = 1000
 """Rows, or members, that are compared in one round trip; a quarter of that where members stand in facet rankings."""

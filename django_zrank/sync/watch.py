@@ -16,12 +16,12 @@ from django.template.defaultfilters import pluralize
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..index import RankIndex
 from ..store import Store
+from ..transactions import require_writable, retry
 from .drain import drain
 from .each_shard import EachShard
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
 from .idle import sweep
-from .transactions import retry
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -71,13 +71,17 @@ def sync(
     """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, remove
     idle members, and process marks.
 
-    ``look``: also check its triggers. ``limit``: the most marks to process. ``due``: a function that decides whether to
-    flush scores and remove idle members now.
+    ``look``: also check its triggers, and that the database takes writes. ``limit``: the most marks to process.
+    ``due``: a function that decides whether to flush scores and remove idle members now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
+    if (
+        look
+    ):  # where no mark waits, nothing else would tell a former primary from the one where marks wait now
+        require_writable(index.get_using())
     before = _generations(index)
     failure: ZRankError | None = None
     for _ in range(_STEPS):
@@ -125,7 +129,8 @@ def watch(
     """Keep ``indexes`` in step until ``stop`` is set.
 
     While marks keep coming it polls every 20 milliseconds. The pause doubles with each poll that finds none, up to
-    ``interval`` seconds; and up to half a minute while Redis or the database is away.
+    ``interval`` seconds; and up to half a minute while Redis or the database is away. On SQLite, it always waits for
+    ``interval`` seconds, unless more marks wait than fit in a turn.
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
@@ -157,7 +162,9 @@ def watch(
                 if look:
                     looked[index] = monotonic()
                 if any(done):
-                    nap = min(_SHORTEST_NAP, interval)
+                    # Each commit here fails a transaction of SQLite that has read, and is about to write.
+                    if connections[index.get_using()].vendor != "sqlite" or done.marks >= _TURN:
+                        nap = min(_SHORTEST_NAP, interval)
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     for index in noted:

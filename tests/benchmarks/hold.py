@@ -82,7 +82,7 @@ def main() -> int:
 @contextmanager
 def population(model: Any, size: int, indexes: list[Any]) -> Iterator[None]:
     """A table that holds the pyramid, and its triggers."""
-    from django_zrank.sync.triggers import install
+    from django_zrank.capture.triggers import install
 
     with tables():
         table = connection.ops.quote_name(model._meta.db_table)

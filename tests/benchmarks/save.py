@@ -25,8 +25,9 @@ def main() -> None:
 
     set_up()
     from django_zrank import RankIndex
+    from django_zrank.capture import triggers
     from django_zrank.models import Mark
-    from django_zrank.sync import signal_handlers, triggers
+    from django_zrank.sync import signal_handlers
     from django_zrank.sync.rebuild import rebuild
 
     class Columns(models.Model):

@@ -46,7 +46,7 @@ def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
         began = perf_counter()
         for batch in batched(map(str, pks), BATCH_SIZE):
             with transaction.atomic():
-                merge_changes(index, "sum", dict.fromkeys(batch, 1))
+                merge_changes(index, index.column, dict.fromkeys(batch, 1))
         rates["its statement alone"].append(len(pks) / (perf_counter() - began))
         drain(index)
         random.shuffle(pks)

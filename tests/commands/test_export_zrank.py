@@ -169,7 +169,7 @@ def test_progress_on_a_terminal() -> None:
         (["player", "ascending"], {}, "Name one index"),
         (["player"], {"filter": ["region"]}, "expected FACET=VALUE"),
         (["player"], {"filter": ["region=a"]}, "no such facet"),
-        (["player"], {"top": 0}, "expected a number of members from 1"),
+        (["player"], {"top": 0}, "--top: expected at least 1, not 0"),
     ],
 )
 def test_what_can_t_be_exported(args: list[str], options: dict[str, Any], said: str) -> None:

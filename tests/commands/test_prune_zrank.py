@@ -15,12 +15,12 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank import store as store_module
+from django_zrank.capture.triggers import captured, install, status
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, install, status
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
@@ -83,7 +83,7 @@ def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None
     keys, kept = keys_of(zrank, old), set(zrank.keys()) - keys_of(zrank, old)
     assert prune().splitlines() == [
         f"{old}: {len(keys)} keys in Redis removed",
-        f"{old}: 3 marks, 1 batches, 1 generations in the database 'default' removed",
+        f"{old}: 3 marks, 1 batch, 1 generation in the database 'default' removed",
     ]
     assert set(zrank.keys()) == kept
     assert rows_of(old) == [0, 0, 0]
@@ -108,9 +108,7 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
         registry.unregister(type(index))
     others = status("default", captured("default"))
     assert len(created) == len(others.unexpected) > 0
-    said = (
-        f"{old}: {len(created)} triggers, 4 marks, 1 batches, 1 generations in the database 'default' removed"
-    )
+    said = f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 generation in the database 'default' removed"
     assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
     assert status("default", captured("default")) == others
     assert said in prune().splitlines()
@@ -155,7 +153,7 @@ def test_marks_alone_tell_of_an_index_too(zrank: Redis, old: str) -> None:
 def test_in_every_database(old: str) -> None:
     Mark.objects.using("other").create(index=old)
     Mark.objects.using("other").create(index="older")
-    assert "older: 1 marks in the database 'other' removed" in prune()
+    assert "older: 1 mark in the database 'other' removed" in prune()
     assert not Mark.objects.using("other").filter(index__in=[old, "older"]).exists()
 
 

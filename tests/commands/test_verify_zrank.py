@@ -14,11 +14,11 @@ from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable
+from django_zrank.capture.triggers import captured, drop, install
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
 from django_zrank.testing import disable_sync
 from tests.pages import ROOT

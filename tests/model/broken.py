@@ -10,6 +10,7 @@ from hashlib import sha1
 from typing import Any, Final
 from unittest import mock
 
+from django_zrank import declaration
 from django_zrank.index import RankIndex
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
@@ -93,9 +94,9 @@ def _noted_later() -> Iterator[None]:
     """A flush writes in a transaction of its own, before the one that notes it."""
     carry, write = flush._carry, flush._Writing.write
 
-    def broken(index: Any, store: Any, flight: Any, *known: Any) -> Any:
-        write(flush._Writing(index, flight.rule), flight.changes)
-        return carry(index, store, flight, *known)
+    def broken(index: Any, column: Any, store: Any, flight: Any, *known: Any) -> Any:
+        write(flush._Writing(index, column), flight.changes)
+        return carry(index, column, store, flight, *known)
 
     with (
         mock.patch.object(flush, "_carry", broken),
@@ -126,7 +127,14 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
     "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
     "declaration of writes": partial(recoded, push, "known", "if not (index", "if False and (index"),
-    "flush marks": partial(recoded, flush, "_carry", "for member in writing.different", "for member in ()"),
+    "flush marks": partial(mock.patch.object, flush, "_mark", lambda index, members: None),
+    "merge": partial(
+        _rewritten,
+        scripts.CHANGE_SCORES,
+        "held = redis.call('HMGET', pending, unpack(members))",
+        "held = {}",
+    ),
+    "write_behind": partial(recoded, declaration, "fingerprint", "if index.noted_rule:", "if False:"),
     "number": _noted_later,
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,

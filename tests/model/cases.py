@@ -102,6 +102,18 @@ CASES: Final = {
         "the new release watches, the old one saves and pushes, and `migrate` at any time",
         _NEW, _SITE, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
+    "column dropped": _case(
+        "two releases, of which the old one is stopped; `migrate`, and a migration that drops the old one's column",
+        _WATCHER, _NEW, saves=0, faults=2, releases=2, kills=False, may="migrate column stop",
+    ),
+    "column dropped, and a save": _case(
+        "the same with a save", _WATCHER, _NEW, _WRITER,
+        saves=1, faults=2, releases=2, kills=False, may="migrate column stop", lane="slow",
+    ),
+    "release given up": _case(
+        "`migrate` of a release that never runs, and a trigger that is dropped; a watcher and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, releases=2, may="migrate drop",
+    ),
     "restored table": _case("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
     "switchover": _case(
         "a database that is switched over to its standby, in step; two watchers and two saves",
@@ -111,6 +123,10 @@ CASES: Final = {
         "the same with one save, and rebuilds",
         _WATCHER, _WATCHER, _WRITER,
         saves=1, faults=2, databases=2, is_standby=True, kills=False, may="switch rebuild", lane="slow",
+    ),
+    "fenced primary": _case(
+        "a primary that is fenced, and lags behind the standby that took over; two watchers and two saves",
+        _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="fence", lane="slow",
     ),
     "stale standby": _case(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
@@ -122,6 +138,21 @@ CASES: Final = {
     "flushes": _case("two flushes, a watcher and two changes", _WATCHER, _FLUSH, _FLUSH, lane="slow"),
     "skipped writes": _case(
         "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
+    ),
+    "changes that take each other back": _case(
+        "the new release watches and rebuilds; a flush, and two changes of which one takes the other back",
+        _NEW, _FLUSH, releases=2, kills=False, may="reverse",
+    ),
+    "best changes": _case(
+        "the same with a change that isn't as good as the one before", _NEW, _FLUSH, releases=2, kills=False, may="best"
+    ),
+    "write_behind is removed": _case(
+        "the same, where the new release declares no `write_behind`; two changes",
+        _NEW, _FLUSH, releases=2, kills=False, may="removes",
+    ),
+    "write_behind is added": _case(
+        "the old release declares no `write_behind`, and watches, too; a flush and a change",
+        _WATCHER, _NEW, _FLUSH, saves=1, releases=2, kills=False, may="adds", lane="slow",
     ),
     "flushes and a restart": _case(
         "a server that restarts with all it had; a flush, a watcher and a change",
@@ -157,7 +188,9 @@ GUARDS: Final = {
     "capture": ("dropped trigger", "an index is not healthy while a trigger is missing"),
     "mark for all": ("dropped trigger", "triggers that are put back leave a mark for all members"),
     "built": ("emptied", "nothing is read from an index that isn't built"),
-    "flush marks": ("skipped writes", "a flush leaves marks of the rows that it writes"),
+    "flush marks": ("changes that take each other back", "a flush marks every member that it carried"),
+    "merge": ("best changes", "a better score is compared with what is pending, too"),
+    "write_behind": ("write_behind is removed", "a release trusts no build of another `write_behind`"),
     "token first": ("pushes", "a push takes its token before it reads rows"),
     "refusal": ("pushes", "a script writes no member that was written since the token was taken"),
     "second refusal": ("pushes", "a push gives up only after two refusals"),
@@ -186,8 +219,33 @@ GUARDS: Final = {
         "old release pushes",
         "a release writes nothing to what another declaration built",
     ),
+    "expand": ("column dropped", "`migrate` adds triggers, and drops none"),
+    "columns": ("column dropped", "a migration that drops a column drops the triggers that name it"),
+    "triggers first": ("column dropped", "a rebuild adds its release's triggers before it reads rows"),
+    "contract": (
+        "column dropped",
+        "once the build of the recorded release is live, triggers of others are dropped",
+    ),
+    "current": ("column dropped", "triggers of the recorded release are left, before its build is live, too"),
+    "being built": ("column dropped", "triggers of a build that is being made are left"),
+    "with its build": (
+        "column dropped",
+        "a release is recorded by `migrate`, or with its build: not when that begins",
+    ),
+    "live adds": (
+        "release given up",
+        "the release whose build is live puts its triggers back, even if another one is recorded",
+    ),
     "triggers": ("restored table", "a build notes the triggers under which it was made"),
     "primary database": ("switchover", "rows are read only from the database that takes writes"),
+    "fenced primary": (
+        "fenced primary",
+        "rows aren't read from a primary that takes no writes, either",
+    ),
+    "idle watcher": (
+        "fenced primary",
+        "a watcher that finds nothing to do asks whether its database takes writes",
+    ),
     "number": ("flushes", "a flush is noted in the transaction that writes it"),
     "one before": ("flushes", "a flush commits only if the one before it is noted"),
     "same term": ("flushes and a failover", "a flush commits only under the term that it was taken under"),
@@ -206,14 +264,24 @@ HISTORIES: Final = {
     "Rolling deploy: the old release's watcher drains the new release's mark for all members": "declaration",
     "Rolling deploy: a web process of the old release pushes": "declaration of writes",
     "A generated field gets another formula, a facet's field another type, or the time zone changes": "declaration",
+    "`migrate` drops the triggers of the release that still runs": "expand",
+    "A deploy by the book: triggers of both releases stay, and each change leaves two marks": "contract",
+    "A column dropped in two deploys, while triggers of the release before name it": "columns",
     "A table restored from a dump, with its triggers": "triggers",
     "The database is switched over; an idle connection stays with the former primary, which lags": "primary database",
+    "A primary that is fenced, and no replica, answers a connection that stayed open": "fenced primary",
     "READ UNCOMMITTED: a drain applies what is rolled back": "committed rows",
     "A table fed by logical replication, whose workers fire no statement-level triggers": "capture",
     "Partitions that return to a former set: one trigger of another set counts as present": "capture",
     "Values that are equal for a trigger and different for Python leave no mark": "mark",
     "A table without transactions (MyISAM): a change stays, its mark doesn't": "mark",
     "A trigger of the project's caps what a flush writes, or skips the row": "flush marks",
+    "Like and un-like across a rebuild of another declaration: the flush changes no row": "flush marks",
+    "Rolling deploy: a lower score after one that a rebuild has missed takes its place": "merge",
+    "Rolling deploy: a release removes `write_behind`, and pushes rows without what is pending": "write_behind",
     "An index that is empty or not built answers filtered reads": "built",
 }
 """Ways to be wrong under HEALTHY that were found by hand, and the guard that each one's correction has added."""
+
+SHOWN_BY: Final = {"A trigger of the project's caps what a flush writes, or skips the row": "skipped writes"}
+"""Runs that show a history, where the one of its guard shows another."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from textwrap import fill
 
-from .cases import CASES, GUARDS, HISTORIES
+from .cases import CASES, GUARDS, HISTORIES, SHOWN_BY
 from .search import Found
 
 
@@ -17,9 +17,9 @@ def line(name: str, found: Found) -> str:
 
 
 @cache
-def found_without(guard: str) -> Found:
-    """Search the run that shows why a guard is needed, without it."""
-    return CASES[GUARDS[guard][0]].model(guard).run()
+def found_without(guard: str, run: str = "") -> Found:
+    """Search the run that shows why a guard is needed, or another one, without it."""
+    return CASES[run or GUARDS[guard][0]].model(guard).run()
 
 
 def history(name: str) -> str:
@@ -27,7 +27,8 @@ def history(name: str) -> str:
     shortest story at which something goes wrong."""
     guard = HISTORIES[name]
     run, rule = GUARDS[guard]
-    return f"| {name} | {rule} | {run} | {len(found_without(guard).story or ())} |"
+    other = SHOWN_BY.get(name, "")
+    return f"| {name} | {rule} | {other or run} | {len(found_without(guard, other).story or ())} |"
 
 
 def counterexample(guard: str) -> str:

@@ -1,18 +1,22 @@
 """The protocol of ``docs/scores.md`` as a model: changes that begin in Redis reach the column, each exactly once.
 
 All the rest is as in ``sync.py``: marks of flushes are drained, and servers accepted. There is one member, since a
-flush takes all that is pending of each. A score is how often it contains each change.
+flush takes all that is pending of each. A score is how often it contains each change; where the best one is kept, which
+is the one with the lowest number, it contains no other. Where changes take each other back, two of them do.
+
+Releases rank by the same column, and the triggers of both are there. One of them may declare no ``write_behind``: it
+doesn't look at what is pending, and makes no changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from typing import Any
 
 from . import sync
 from .search import Step
 from .sync import Turn
-from .world import Changes, Data, Process, World
+from .world import ALL, Build, Changes, Data, Database, Process, Server, World
 
 Score = tuple[int, ...]
 
@@ -21,25 +25,69 @@ class Model(sync.Model):
     def __init__(self, bounds: sync.Bounds, without: str = "") -> None:
         super().__init__(bounds, without)
         self.zero: Score = (0,) * bounds.saves
+        self.without_scores = 0 if "adds" in self.bounds.may else 1 if "removes" in self.bounds.may else -1
+        """The release that declares no ``write_behind``."""
+
+    def first(self) -> World:
+        captured = frozenset(range(self.bounds.releases))
+        return super().first().store(0, rows=((self.zero,),), captured=captured)
 
     def made(self, world: World) -> range:
         return range(self.bounds.saves - world.saves)
 
     def expected(self, world: World, data: Data, release: int) -> tuple[Score, ...]:
         (database,) = world.databases
-        return (joined(*database.rows[0], *lacked(data, database.note.flushed)),)
+        score, lacked = database.rows[0][0], self.lacked(data, database.note.flushed, data.live[0])
+        late = {change for change in data.late if not data.values[0][change]}
+        return (self.joined(score, *(changes - late for changes in lacked)),)
+
+    def rows(self, world: World, me: Process, members: tuple[int, ...]) -> tuple[Any, ...]:
+        return world.database(me).rows[0]
+
+    def joined(self, score: Score, *changes: Changes) -> Score:
+        counts = tuple([count + sum(one in some for some in changes) for one, count in enumerate(score)])
+        if "best" in self.bounds.may and any(counts):
+            best = next(one for one, count in enumerate(counts) if count)
+            return tuple([int(one == best) for one in range(len(counts))])
+        return counts
+
+    def lacked(self, data: Data, flushed: int, release: int) -> list[Changes]:
+        """Return what a row lacks that was read when this flush was the last one noted; a release that declares no
+        ``write_behind`` doesn't look."""
+        if release == self.without_scores:
+            return []
+        return [*(changes for number, changes in data.carried if number > flushed), data.pending]
+
+    def known(self, release: int, live: Build) -> int:
+        """Return the release as which another one's build is examined."""
+        is_other = live and self.without_scores >= 0 and not self.has("write_behind")
+        return live[0] if is_other else release
+
+    def verdict(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
+        return super().verdict(database, server, self.known(release, server.data.live), seen)
+
+    def asking(self, world: World, me: Process) -> Turn:
+        release = self.known(me.release, world.server(me).data.live)
+        what, after, then = super().asking(world, me._replace(release=release))
+        return what, after, then._replace(release=me.release)
 
     def wrong(self, world: World) -> str:
         """Return what is wrong: each change counts once, but for those that Redis may have lost."""
         data, score = world.servers[world.leads].data, world.databases[0].rows[0][0]
         if max(score) > 1:
             return "the column has a change twice"
-        if (wrong := super().wrong(world)) or not self.is_settled(world):
+        if wrong := super().wrong(world):
             return wrong
+        # The release whose build is live ranks what is pending, unless it declares no write_behind.
+        if not data.live or data.live[0] == self.without_scores or not self.is_settled(world, data.live[0]):
+            return ""
+        lacked = self.lacked(data, world.databases[0].note.flushed, data.live[0])
+        counted = world.lost | data.late & frozenset().union(*lacked)
         for change in self.made(world):
             if data.values[0][change] > 1:
                 return "a change counts twice"
-            if not data.values[0][change] and change not in world.lost:
+            better = range(change if "best" not in self.bounds.may else 0, change + 1)
+            if not any(data.values[0][one] or one in counted for one in better):
                 return "a change is lost"
         return ""
 
@@ -49,12 +97,30 @@ class Model(sync.Model):
 
     def copies(self, world: World) -> Iterator[Step[World]]:
         server, change = world.servers[world.leads], self.bounds.saves - world.saves
-        if world.saves and self.takes_writes(server):
-            data, new = server.data, frozenset({change})
-            data = data._replace(pending=data.pending | new, values=(joined(*data.values, new),))
+        # By a process of the release whose build is live; without the rule, of any that declares write_behind.
+        is_declared = server.data.live[:1] != (self.without_scores,) or not self.has("write_behind")
+        if world.saves and self.takes_writes(server) and server.data.live and is_declared:
+            data = self.changed(server.data, frozenset({change}))
             after = world.serve(world.leads, data=data)._replace(saves=world.saves - 1)
             yield f"change {change + 1} is made", after, False
         yield from super().copies(world)
+
+    def changed(self, data: Data, new: Changes) -> Data:
+        """One script: change the score in the live build, and in one that is made if it is stored in the same way."""
+        (value,), pending = data.values, data.pending | new
+        if "best" in self.bounds.may:
+            if self.has("merge"):
+                value = self.joined(value, data.pending)
+            if self.joined(value, new) == value:  # it is no better
+                pending = data.pending
+            elif not self.has("merge"):
+                pending = new
+        shadow, late = data.shadow, data.late
+        if data.building and data.building[0] != data.live[0]:
+            late |= new
+        elif shadow and shadow[0] != ALL:
+            shadow = (self.joined(*shadow, new),)
+        return data._replace(values=(self.joined(value, new),), pending=pending, shadow=shadow, late=late)
 
     def faults(self, world: World) -> Iterator[Step[World]]:
         for what, after, is_fault in super().faults(world):
@@ -91,11 +157,13 @@ class Model(sync.Model):
         if not is_next or (note.term != me.term and self.has("same term")):
             is_superseded = note.term == me.term
             return "finds it superseded", world, me._replace(at="settling") if is_superseded else me.to()
-        if "skip" in self.bounds.may:
+        is_skipped, is_same = "skip" in self.bounds.may, "reverse" in self.bounds.may and len(me.changes) == 2
+        if is_skipped:
             after = world._replace(lost=world.lost | me.changes)
         else:
-            after = world.store(me.database, rows=((joined(score, me.changes),),))
-        after = after.marked(me.database, *[0] * self.has("flush marks"))
+            after = world.store(me.database, rows=((self.joined(score, me.changes),),))
+        is_fired = not (is_skipped or is_same)
+        after = after.marked(me.database, *[0] * (self.has("flush marks") or is_fired))
         if not self.has("number"):
             return "writes the column", after, me._replace(at="numbering")
         _, after, then = self.numbering(after, me)
@@ -121,12 +189,22 @@ class Model(sync.Model):
         return what, after, then._replace(number=world.database(me).note.flushed)
 
     def applying(self, world: World, me: Process) -> Turn:
-        data = world.server(me).data
-        return super().applying(world, me._replace(read=(joined(*me.read, *lacked(data, me.number)),)))
+        return super().applying(world, self.with_lacked(world, me))
+
+    def with_lacked(self, world: World, me: Process) -> Process:
+        lacked = self.lacked(world.server(me).data, me.number, me.release)
+        return me._replace(read=(self.joined(*me.read, *lacked),))
 
     def entering(self, world: World, me: Process) -> Turn:
-        """Rebuilds aren't modelled here: the note that was read is older than what Redis holds."""
-        return "looks again", world, me.to()
+        """With one release, rebuilds aren't modelled here: the note that was read is older than what Redis holds."""
+        return super().entering(world, me) if self.bounds.releases > 1 else ("looks again", world, me.to())
+
+    def querying(self, world: World, me: Process) -> Turn:
+        what, after, then = super().querying(world, me)
+        return what, after, then._replace(number=world.database(me).note.flushed)
+
+    def loading(self, world: World, me: Process) -> Turn:
+        return super().loading(world, self.with_lacked(world, me))
 
     def replaying(self, world: World, me: Process) -> Turn:
         what, after, then = super().replaying(world, me)
@@ -149,12 +227,3 @@ class Model(sync.Model):
             pending = frozenset()
         after = world.write(me, pending=pending, carried=(), taken=note.flushed, settled=note.flushed)
         return "reconciles what is pending", after, then
-
-
-def joined(score: Score, *changes: Changes) -> Score:
-    return tuple([count + sum(change in some for some in changes) for change, count in enumerate(score)])
-
-
-def lacked(data: Data, flushed: int) -> Iterator[Changes]:
-    """Return what a row lacks that was read when this flush was the last one noted."""
-    return chain((changes for number, changes in data.carried if number > flushed), [data.pending])

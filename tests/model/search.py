@@ -30,7 +30,8 @@ def search(
     limit: int = 3_000_000,
 ) -> Found:
     """Visit every state that ``first`` leads to. It is wrong if ``wrong()`` says why; or if no way without a fault
-    leads from it to one that is ``calm()``: a deadlock or a livelock.
+    leads from it to one that is ``calm()``: a deadlock or a livelock. The story of such a state ends, if possible,
+    where nothing happens any more.
 
     States with the same ``key()`` are one. It raises ``OverflowError`` beyond ``limit`` states.
     """
@@ -38,6 +39,7 @@ def search(
     came = [(0, "")]
     ways: defaultdict[int, list[int]] = defaultdict(list)
     calm_ones: list[int] = []
+    ends: list[int] = []  # in which nothing happens any more, but for faults
     waiting = deque([first])
 
     def found(number: int, why: str) -> Found:
@@ -54,8 +56,10 @@ def search(
             return found(number, why)
         if calm(state):
             calm_ones.append(number)
+        is_end = True
         for what, after, is_fault in steps(state):
             other = numbers.setdefault(key(after), len(came))
+            is_end &= other == number or is_fault
             if other == len(came):
                 if other == limit:
                     raise OverflowError(f"more than {limit:,} states")
@@ -63,12 +67,14 @@ def search(
                 waiting.append(after)
             if not is_fault:
                 ways[other].append(number)
+        if is_end:
+            ends.append(number)
     reached = set(calm_ones)
     while calm_ones:
         new = [before for before in ways[calm_ones.pop()] if before not in reached]
         reached.update(new)
         calm_ones += new
     if len(reached) < len(came):
-        stuck = next(number for number in range(len(came)) if number not in reached)
+        stuck = next(number for number in (*ends, *range(len(came))) if number not in reached)
         return found(stuck, "no way leads from here to health")
     return Found(len(came))

@@ -16,8 +16,11 @@ from .world import ALL, Data, Database, Note, Process, Server, World, key
 Turn = tuple[str, World, Process]
 """What a process does, and the world and the process after it."""
 
-_WRITES: Final = frozenset({"unmarking", "noting", "replaying", "entering", "noting_start"})
+_WRITES: Final = frozenset({"unmarking", "noting", "replaying", "entering", "noting_start", "contracting"})
 """Steps that write to the database."""
+
+_ROWS: Final = frozenset({"reading", "noting_start", "querying"})
+"""Steps for which a release's column must exist."""
 
 _NAMES: Final = {"watch": "a watcher", "flush": "a flush", "save": "the site", "write": "the site"}
 
@@ -35,7 +38,8 @@ class Bounds:
     databases: int = 1
     is_standby: bool = False  # the second database is a standby of the first, not another project's
     # Faults, as faults() names them; migrate; rebuild: watchers may, without need; lapse: a live one is taken for dead;
-    # rollback: transactions may roll back; skip: a trigger of the project's skips what a flush writes.
+    # rollback: transactions may roll back; skip: a trigger of the project's skips what a flush writes; stop: the old
+    # release's watchers may be stopped for good.
     may: frozenset[str] = frozenset()
     kills: bool = True  # any process may be killed before any step
     is_built: bool = True
@@ -48,7 +52,10 @@ class Model:
 
     def __init__(self, bounds: Bounds, without: str = "") -> None:
         self.bounds, self.without = bounds, without
-        self.on_primary = _WRITES | ({"reading"} if self.has("primary database") else set())
+        asks = self.has("fenced primary") if "fence" in bounds.may else self.has("primary database")
+        self.on_primary = _WRITES | ({"reading"} if asks else set())
+        if "fence" in bounds.may and self.has("idle watcher"):
+            self.on_primary |= {"watch"}
 
     def has(self, guard: str) -> bool:
         return guard != self.without
@@ -81,6 +88,10 @@ class Model:
         """Return what is wrong, '' if nothing is. Wrong is a build that isn't complete, as readers don't wait for a
         verdict; and where an index is healthy and no mark waits, that Redis doesn't hold what the database does."""
         database, bounds = world.databases[world.primary], self.bounds
+        if database.captured - database.columns:
+            return "every save fails, as a trigger names a column that is gone"
+        if not self.is_watched(database) and "drop" not in bounds.may:
+            return "changes go unnoticed, as triggers are gone"
         # Readers may ask a standby that lags.
         asked = world.databases if bounds.is_standby else (database,)
         for number, server in enumerate(world.servers, 1):
@@ -102,9 +113,12 @@ class Model:
         return ""
 
     def calm(self, world: World) -> bool:
-        """Return True if all is as it should be, for the newest release that has been deployed."""
+        """Return True if all is as it should be, for the newest release that runs; and no other triggers are left."""
         data, database = world.servers[world.leads].data, world.databases[world.primary]
-        release = max(database.captured, default=0)
+        watchers = [one for one in world.processes if one.kind == "watch" and one.at != "stopped"]
+        release = max((one.release for one in watchers), default=0)
+        if database.captured - {release} and database.note.current <= release:  # no newer one is to come
+            return False
         return self.is_settled(world, release) and data.values == self.expected(world, data, release)
 
     def is_settled(self, world: World, release: int = 0) -> bool:
@@ -136,6 +150,23 @@ class Model:
         is_known = note.triggers == database.triggers or not self.has("triggers")
         return is_known and (release in database.captured or not self.has("capture"))
 
+    def is_watched(self, database: Database) -> bool:
+        """Return True if there are triggers for the live build, and for the one that is to replace it."""
+        needed = {database.note.current, *database.note.live[:1]}
+        return (needed & database.columns) <= database.captured
+
+    def may_add(self, database: Database, release: int) -> bool:
+        note = database.note
+        own = (note.current, *(note.live[:1] if self.has("live adds") else ()))
+        return release in database.columns and release in own
+
+    def outdated(self, database: Database, release: int) -> frozenset[int]:
+        """Return the triggers that a release drops, once its build is live."""
+        note = database.note
+        is_current = note.current == release or not self.has("current")
+        is_its = note.live[:1] == (release,) and is_current and self.has("contract")
+        return database.captured - {release} if is_its else frozenset()
+
     def is_same(self, server: Server, other: Any) -> bool:
         """Return True if a server is taken for the one with this identity."""
         pairs = zip(("process", "history"), server.identity, other or (0, 0), strict=True)
@@ -163,8 +194,10 @@ class Model:
             names.append(who)
             for what, after, then in self.turns(world, me):
                 yield f"{who} {what}", after.then(number, then), False
-            if me.at and self.bounds.kills:
+            if me.at not in ("", "stopped") and self.bounds.kills:
                 yield f"{who} is killed", world.then(number, me.to()), True
+            if "stop" in self.bounds.may and me.kind == "watch" and me.release == 0 and me.at != "stopped":
+                yield f"{who} is stopped", world.then(number, me.to("stopped")), True
         yield from self.copies(world)
         if world.faults:
             world = world._replace(faults=world.faults - 1, last=world.last + 2)  # two names are given here
@@ -175,8 +208,10 @@ class Model:
 
     def turns(self, world: World, me: Process) -> list[Turn]:
         """Call the method that a process stands before; or that of its kind, if it is to begin something."""
-        if me.at in self.on_primary and not self.may_write(world, me):
+        if (me.at or me.kind) in self.on_primary and not self.may_write(world, me):
             return [("may not write, and connects again", world, me.to()._replace(database=world.primary))]
+        if me.at in _ROWS and me.release not in world.database(me).columns:
+            return [("finds that its column is gone", world, me.to())]
         turns: list[Turn] | Turn = getattr(self, me.at or me.kind)(world, me)
         return turns if isinstance(turns, list) else [turns]
 
@@ -199,7 +234,8 @@ class Model:
             if "failover" in may and number != world.leads:
                 follows = world.serve(number, is_replica=True, **copy)
                 yield f"server {number + 1} becomes a replica", follows, True
-        if self.bounds.is_standby and world.databases[0] != world.databases[1]:
+        is_fenced = "fence" in may and world.primary == 1  # it follows nobody
+        if self.bounds.is_standby and world.databases[0] != world.databases[1] and not is_fenced:
             both = (world.databases[world.primary],) * 2
             yield "the standby catches up", world._replace(databases=both), False
 
@@ -219,11 +255,22 @@ class Model:
             "drop": ("a trigger is dropped", store(primary, captured=frozenset())),
             "restore": ("the table is restored", store(primary, rows=rows, triggers=new)),
             "switch": ("the standby takes over, in step", world._replace(databases=copies, primary=1)),
+            "fence": (
+                "the primary is fenced, and the standby takes over",
+                world._replace(databases=copies, primary=1),
+            ),
             "lose": ("the standby takes over, and lacks commits", world._replace(primary=1)),
         }
-        if "migrate" in self.bounds.may and 1 not in database.captured:
-            both = store(primary, captured=frozenset({0, 1}))
-            yield "migrate installs triggers of release 2", both.marked(primary, ALL), False
+        if "migrate" in self.bounds.may and database.note.current != 1:
+            after_it = self.expanded(world, primary, 1)
+            if not self.has("expand"):
+                after_it = after_it.store(primary, captured=frozenset({1}))
+            current = database.note._replace(current=1)
+            yield "migrate installs triggers of release 2", after_it.store(primary, note=current), True
+        if "column" in self.bounds.may and database.note.current == 1 and 0 in database.columns:
+            columns = frozenset({1})
+            left = database.captured & columns if self.has("columns") else database.captured
+            yield "a migration drops column 1", store(primary, columns=columns, captured=left), True
         for fault in sorted(after.keys() & self.bounds.may):
             yield *after[fault], True
 
@@ -234,7 +281,7 @@ class Model:
         may_roll_back, new = "rollback" in self.bounds.may, world.last + 1
         begun = world._replace(saves=world.saves - 1, last=new)
         for member in range(self.bounds.members if world.saves else 0):
-            for column in range(self.bounds.releases):
+            for column in sorted(world.databases[world.primary].columns & set(range(self.bounds.releases))):
                 what = f" column {column + 1} of" if self.bounds.releases > 1 else ""
                 then = me.to("committing", change=(member, column, new))
                 if not may_roll_back:  # it commits at once
@@ -340,11 +387,13 @@ class Model:
         note, newest = database.note, database.newest()
         if server.is_replica:
             return []
-        if self.may_write(world, me) and not self.is_captured(database, note, me.release):
+        is_missing = self.may_add(database, me.release) and not self.is_captured(database, note, me.release)
+        if is_missing and self.may_write(world, me):
             after = world.store(me.database, captured=database.captured | {me.release})
             after = after.note(me, triggers=database.triggers)
             return [("puts triggers back", after.marked(me.database, *[ALL] * self.has("mark for all")), me)]
-        if not database.marks and self.verdict(database, server, me.release) == "healthy":
+        is_healthy = self.verdict(database, server, me.release) == "healthy"
+        if not database.marks and is_healthy and not self.outdated(database, me.release):
             return []
         return [("looks at the database", world, me.to("looking", note=note, newest=newest))]
 
@@ -363,7 +412,36 @@ class Model:
         if verdict not in ("healthy", "uncaptured"):
             return f"finds it {verdict}", world, me.to("entering")
         then = me.to("asking", marks=marks, todo=tuple(sorted(members))) if members else me.to()
+        is_built = data.building == me.note.building and data.building[:1] not in ((), (me.release,))
+        is_left = is_built and self.has("being built")
+        if (
+            self.outdated(world.database(me), me.release)
+            and not members
+            and verdict == "healthy"
+            and not is_left
+        ):
+            then = me.to("contracting", note=me.note)
         return "finds it healthy, and reads marks", world, me.to("entering") if ALL in members else then
+
+    def contracting(self, world: World, me: Process) -> Turn:
+        """One transaction: drop the triggers of other releases, if the note is still what it was before Redis was
+        asked whether a build is being made."""
+        database = world.database(me)
+        if database.note != me.note and self.has("being built"):
+            return "finds another note", world, me.to()
+        left = database.captured - self.outdated(database, me.release)
+        return "drops outdated triggers", world.store(me.database, captured=left), me.to()
+
+    def expanded(self, world: World, number: int, release: int) -> World:
+        """Return the world after the triggers of a release were added, with a mark for all members."""
+        database = world.databases[number]
+        if release in database.captured or release not in database.columns:
+            return world
+        after = world.store(number, captured=database.captured | {release})
+        return after.marked(number, *[ALL] * self.has("mark for all"))
+
+    def stopped(self, world: World, me: Process) -> list[Turn]:
+        return []
 
     def replaying(self, world: World, me: Process) -> Turn:
         """One transaction: a new term, and the marks of later batches wait again."""
@@ -422,7 +500,16 @@ class Model:
     def noting_start(self, world: World, me: Process) -> Turn:
         if world.database(me).note.term != me.term:
             return "finds another term", world, me.to()
+        if self.has("triggers first"):
+            world = self.expanded(world, me.database, me.release)
+        if not self.has("with its build"):
+            world = self.replacing(world, me)
         return "notes that it builds", world.note(me, building=me.build), me._replace(at="querying")
+
+    def replacing(self, world: World, me: Process) -> World:
+        """Record the release of a build, unless it is that of the build that it replaces."""
+        is_other = world.database(me).note.live[:1] != me.build[:1]
+        return world.note(me, current=me.build[0]) if is_other else world
 
     def querying(self, world: World, me: Process) -> Turn:
         read = self.rows(world, me, tuple(range(self.bounds.members)))
@@ -449,7 +536,7 @@ class Model:
         note = world.database(me).note
         marks = me.marks if self.has("marks first") else world.database(me).marks
         if note.building == me.build and me.term in (0, note.term):
-            world = world.note(me, live=me.build, building=())
+            world = self.replacing(world, me).note(me, live=me.build, building=())
         if not me.term:  # a watcher that has found this build, and made none
             return "notes the build", world, me.to()
         return "notes the build", world, me.to("unmarking", marks=marks, written=(me.build, me.term, 0))

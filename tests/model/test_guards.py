@@ -12,9 +12,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from django_zrank import RankIndex
+from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Generation, Mark
-from django_zrank.sync import triggers
+from django_zrank.store import Store
 from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
 from django_zrank.sync.push import push
@@ -25,6 +27,7 @@ from tests.model.broken import BROKEN
 from tests.model.page import title
 from tests.model.stage import INDEX, Pair, Stage
 from tests.model.test_model import PAGE
+from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
 from tests.sync.test_flush_obstacles import trigger
 from tests.sync.test_releases import After, Before, ranked
@@ -32,7 +35,10 @@ from tests.sync.test_scores import column
 from tests.testapp.models import Player, Video
 from tests.testapp.zrank import VideoRank
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank"),
+]
 
 VIDEOS: Final = VideoRank.instance()
 
@@ -41,6 +47,8 @@ ELSEWHERE: Final = (
     "declaration of writes",
     "owner",
     "flush marks",
+    "merge",
+    "write_behind",
     "number",
     "one before",
     "same term",
@@ -223,9 +231,49 @@ def test_number(is_guarded: bool, without: Callable[[str], AbstractContextManage
 def test_flush_marks(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
     stage = Flushes(None)
     with without("flush marks"), trigger(SKIP[connection.vendor]):
-        assert play(story_without("flush marks"), stage) == 0
+        assert play(SKIPPED, stage) == 0
     assert (contents(VideoRank) == column()) is is_guarded
 
+
+def released(name: str, **attributes: Any) -> type[RankIndex]:
+    """Return an index of views, as one release declares it."""
+    return type(name, (RankIndex,), {"name": "released", "model": Video, "order": ("-views",), **attributes})
+
+
+def test_merge(
+    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older release submits while the newer one rebuilds; the newer one submits less."""
+    before = released("Before", write_behind="best")
+    after = released("After", write_behind="best", ranking_method="dense")
+    video = Video.objects.create(views=0)
+    rebuild(before.instance())
+    just_before(monkeypatch, Store, "swap_rebuilt", lambda: before.scores.submit(video, 50))
+    rebuild(after.instance())
+    with without("merge"):
+        after.scores.submit(video, 30)
+    flush(after.instance())
+    video.refresh_from_db()
+    assert video.views == (50 if is_guarded else 30)
+
+
+def test_write_behind(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """The newer release pushes what it has read to the build of the older one."""
+    with without("write_behind"):
+        before, after = released("Before", write_behind="increment"), released("After")
+        video = Video.objects.create(views=0)
+        rebuild(before.instance())
+        before.scores.increment(video)
+        with suppress(NotBuilt):
+            push(after.instance(), [video.pk])
+        assert before.ranking.score(video) == (1 if is_guarded else 0)
+
+
+SKIPPED: Final = [
+    "change 1 is made",
+    "a flush takes what is pending",
+    "a flush writes the column, and notes its number",
+]
 
 SKIP: Final = {
     "postgresql": "RETURN NULL;",

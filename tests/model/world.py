@@ -37,6 +37,7 @@ class Data(NamedTuple):
     carried: tuple[tuple[int, Changes], ...] = ()  # by flushes, of which those up to ``settled`` are done
     taken: int = 0
     settled: int = 0
+    late: Changes = frozenset()  # made while another declaration was built, which gets them from the flush
 
 
 class Server(NamedTuple):
@@ -54,6 +55,7 @@ class Note(NamedTuple):
     server: Identity = ()
     term: Term = 0
     triggers: Name = 0
+    current: int = 0  # the release whose triggers are to stay
     flushed: int = 0  # the last flush, and its term
     flushed_term: Term = 0
 
@@ -62,7 +64,8 @@ class Database(NamedTuple):
     rows: tuple[tuple[Name, ...], ...]  # a column for each release, which ranks by it
     note: Note = Note()
     triggers: Name = 0  # others after a table was restored
-    captured: frozenset[int] = frozenset()  # the columns whose changes leave marks
+    captured: frozenset[int] = frozenset()  # the columns that triggers name: their changes leave marks
+    columns: frozenset[int] = frozenset({0, 1})  # that exist
     marks: tuple[Mark, ...] = ()
     batches: tuple[Batch, ...] = ()
 

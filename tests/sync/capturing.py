@@ -13,9 +13,10 @@ from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrat
 from django.db import connection, connections, migrations, models
 from django.db.migrations.state import ProjectState
 
+from django_zrank.capture import triggers
+from django_zrank.capture.dialect import Trigger
+from django_zrank.capture.dialects import DIALECTS
 from django_zrank.models import Mark
-from django_zrank.sync import triggers
-from django_zrank.sync.dialects import DIALECTS, Trigger
 from tests.testapp.models import Player
 
 __all__ = [

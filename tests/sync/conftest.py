@@ -13,6 +13,7 @@ from django.dispatch import Signal
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.queries.request import Call
@@ -21,7 +22,7 @@ from django_zrank.redis.scripts import Script
 from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
-from django_zrank.sync import signal_handlers, triggers
+from django_zrank.sync import signal_handlers
 from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset

@@ -13,11 +13,14 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
+from django_zrank.capture.dialect import PREFIX
+from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
-from django_zrank.sync import health, triggers
-from django_zrank.sync.dialects import PREFIX
+from django_zrank.store import Store
+from django_zrank.sync import rebuild as rebuilding
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.rebuild import rebuild
@@ -139,8 +142,7 @@ def test_who_puts_triggers_back_waits_for_no_writer_for_long(elsewhere: Callable
 
 
 def test_what_a_look_costs(django_assert_num_queries: Any) -> None:
-    catalog = {"postgresql": 2, "mysql": 2, "sqlite": 2}[connection.vendor]
-    with django_assert_num_queries(catalog):
+    with django_assert_num_queries(3):  # two of catalogs, and the note
         triggers.examine_capture(INDEX)
 
 
@@ -192,24 +194,77 @@ def test_triggers_come_before_a_build_reads(
 ) -> None:
     index = release(facets=("name",))
     seen: list[Any] = []
-    just_before(monkeypatch, health, "rebuild", lambda: seen.append(triggers.examine_capture(index).missing))
+    just_before(
+        monkeypatch, rebuilding, "select", lambda: seen.append(triggers.examine_capture(index).missing)
+    )
     sync(index)
     assert seen == [[]]
 
 
 def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
-    """The newer one migrates while the older one runs; and may be rolled back."""
-    older = own()
+    """The newer one migrates while the older one runs; and may be rolled back. Both have their triggers until the newer
+    build is live, and then one of them."""
+    before = own()
     newer = release(get_queryset=named)
     migrated()
-    both = set(installed())
-    assert triggers.examine_capture(newer).missing == []
-    assert triggers.examine_capture(INDEX).missing
-    assert not older & both
-    for index in (INDEX, newer, INDEX):
-        sync(index)
-        assert triggers.examine_capture(INDEX).missing == triggers.examine_capture(newer).missing == []
-    assert older <= set(installed())
+    both = own()
+    assert before < both
+    for index in (INDEX, newer):
+        assert triggers.examine_capture(index).missing == []
+    sync(INDEX)
+    assert own() == both, "the older release changes no trigger"
+    assert examine(INDEX) is Verdict.HEALTHY
+    sync(newer)
+    assert own() == both - before
+    assert examine(newer) is Verdict.HEALTHY
+    Store.of(newer).note_watcher(60)
+    with pytest.raises(NotBuilt, match="a worker of a later release keeps it"):
+        sync(INDEX)
+    assert own() == both - before
+    assert examine(newer) is Verdict.HEALTHY
+    Store.of(newer).note_watcher(0)
+    sync(INDEX)  # rolled back, without a migration
+    assert own() == before
+    assert examine(INDEX) is Verdict.HEALTHY
+    assert_mirrors(PlayerAscending)
+
+
+class Stopped(Exception):
+    """Raised where a rebuild reads."""
+
+
+def test_a_rebuild_of_an_older_release_that_ends_early(
+    release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the swapped build that decides whose the triggers are."""
+    newer = release(get_queryset=named)
+    migrated()
+    sync(newer)
+    after = own()
+
+    def stop() -> None:
+        raise Stopped
+
+    just_before(monkeypatch, rebuilding, "select", stop)
+    with pytest.raises(Stopped):
+        rebuild(INDEX)
+    assert own() > after
+    sync(newer)
+    assert own() == after
+    assert examine(newer) is Verdict.HEALTHY
+
+
+def test_triggers_of_a_build_that_is_being_made_stay(
+    release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
+) -> None:
+    newer = release(get_queryset=named)
+    migrated()
+    sync(newer)
+    just_before(monkeypatch, rebuilding, "select", lambda: elsewhere(triggers.contract, newer))
+    rebuild(INDEX)
+    assert triggers.examine_capture(INDEX).missing == []
+    assert triggers.examine_capture(INDEX).outdated == []
+    assert examine(INDEX) is Verdict.HEALTHY
 
 
 # Two aliases of one database

@@ -10,12 +10,12 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_zrank import RankIndex
+from django_zrank.capture.triggers import captured, drop, install
 from django_zrank.models import Mark
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.signal_handlers import Touched
-from django_zrank.sync.triggers import captured, drop, install
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Tag
 from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending

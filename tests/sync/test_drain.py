@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DataError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 from redis import Redis
 
@@ -15,9 +15,11 @@ from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
+from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
+from django_zrank.sync import marks
 from django_zrank.sync import push as push_module
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.health import Verdict, examine
@@ -266,6 +268,127 @@ def test_a_mark_that_cant_be_worked_off_keeps_none_waiting(
         drain(INDEX)
     assert list(waiting_marks(INDEX)) == [poisoned]
     assert "this one" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [IndexUnavailable("away"), OperationalError("away"), InterfaceError("away")]
+)
+def test_what_fails_all_marks_is_raised_and_blamed_on_none(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """An outage: each half would fail, too, down to the last mark."""
+    tried = []
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        tried.append(args)
+        raise error
+
+    monkeypatch.setattr(drain_module, "write", fail)
+    with pytest.raises(type(error), match="away"):
+        drain(INDEX)
+    assert len(tried) == 1
+    assert "can't be processed" not in caplog.text
+
+
+def test_a_value_that_the_database_refuses_is_blamed_on_its_mark(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write, bad = drain_module.write, players[7].pk
+
+    def refuse(shards: Any, members: Any) -> Any:
+        if any(bad in pks for pks in members.values()):
+            raise DataError("a value")
+        return write(shards, members)
+
+    monkeypatch.setattr(drain_module, "write", refuse)
+    assert drain(INDEX) == 19
+    assert [one.member for one in waiting_marks(INDEX)] == [str(bad)]
+    assert caplog.text.count("can't be processed") == 1
+
+
+def test_a_mark_that_cant_be_processed_keeps_no_replay_from_its_end(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, bad = Store.of(INDEX), waiting_marks(INDEX).first()
+    assert bad
+    Generation.objects.filter(index=INDEX.name).update(replayed_from=bad.pk, replayed_to=bad.pk)
+    store.client.hset(store.keys.meta, "behind", "2")
+    assert store.check_health().behind == "2"
+
+    def refuse(shards: Any, members: Any) -> Any:
+        raise ValueError("a poison row")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drain_module, "write", refuse)
+        drain(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+    assert not store.check_health().behind
+
+
+def test_where_no_build_is_recorded_marks_and_batches_are_left(players: list[Player]) -> None:
+    """A restored database may have them without the row that they belong to."""
+    drain(INDEX)
+    mark(*(player.pk for player in players))
+    Generation.objects.filter(index=INDEX.name).delete()
+    build = {INDEX: (Store.of(INDEX).learn().generation, 1)}
+    marks.retire(INDEX, marks.waiting_ids(INDEX, 100), build)
+    marks.forget_batches(INDEX, -1)
+    assert waiting_marks(INDEX).count() == 20
+    assert Batch.objects.filter(index=INDEX.name).count() == 1
+
+
+def test_a_replay_leaves_marks_again_and_deletes_their_batches(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") == 20
+    assert waiting_marks(INDEX).count() == 20
+    assert not Batch.objects.filter(index=INDEX.name).exists()
+    renewed = recorded(INDEX)
+    assert (renewed.term, renewed.server) == (note.term + 1, "another")
+    assert marks.replayed_marks(INDEX).count() == 20
+
+
+def test_a_replay_for_another_note_changes_nothing(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
+    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") is None
+    assert not waiting_marks(INDEX).exists()
+    assert Batch.objects.filter(index=INDEX.name).count() == 1
+    assert recorded(INDEX).server != "another"
+
+
+def test_a_replay_that_is_not_finished_is_part_of_the_next(players: list[Player]) -> None:
+    drain(INDEX)
+    note = recorded(INDEX)
+    marks.replay(INDEX, (note.term, 0), noted=note, server="another")
+    first = recorded(INDEX)
+    # Nothing else was lost, but what waits still belongs to a replay.
+    assert marks.replay(INDEX, (first.term, 0), noted=first, server="a third") == 1
+    assert marks.replayed_marks(INDEX).count() == 20
+    waiting_marks(INDEX).delete()
+    last = recorded(INDEX)
+    assert marks.replay(INDEX, (last.term, 0), noted=last, server="a fourth") == 0
+
+
+def test_a_drain_unlinks_generations_that_were_replaced(players: list[Player], due: list[float]) -> None:
+    store = Store.of(INDEX)
+    store.client.sadd(store.keys.doomed, "a")
+    store.client.zadd(store.keys.at("a").root, {"1": 1})
+    drain(INDEX)
+    assert not store.client.exists(store.keys.doomed, store.keys.at("a").root)
+    store.client.sadd(store.keys.doomed, "b")
+    drain(INDEX)  # once a minute
+    assert store.client.exists(store.keys.doomed)
+
+
+def test_whoever_pushes_reads_one_batch(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch, due: list[float]
+) -> None:
+    """The others have their turn later: a request waits."""
+    monkeypatch.setattr(drain_module, "_SHARE", 5)
+    drain_soon(INDEX)
+    assert waiting_marks(INDEX).count() == 15
 
 
 def test_a_mark_of_what_no_rows_key_can_be_is_worked_off(players: list[Player]) -> None:

@@ -192,7 +192,7 @@ def test_a_locked_row_does_not_stop_the_others(videos: list[Video], zrank: Redis
     first, second = videos
     VideoRank.scores.increment({first: 7, second: 1})
     with locked(first):
-        with pytest.raises(Busy, match="1 rows are locked"):
+        with pytest.raises(Busy, match="1 row is locked"):
             flush(INDEX, patience=0.0)
         assert column() == {str(first.pk): 95, str(second.pk): 11}
         VideoRank.scores.increment({first: 1, second: 1})

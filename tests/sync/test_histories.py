@@ -29,7 +29,10 @@ from tests.testapp.models import Competitor
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
 from tests.writes import apply_changes, begin_write
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("ten_players"),
+]
 
 INDEX = PlayerAscending.instance()
 

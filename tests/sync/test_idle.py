@@ -18,6 +18,7 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.capture.triggers import drop
 from django_zrank.codec.columns import Awake
 from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size
@@ -34,7 +35,6 @@ from django_zrank.sync.push import forget as forget_build
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import forget
-from django_zrank.sync.triggers import drop
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.testapp.models import Competitor, Player, Tag, Video
@@ -93,7 +93,7 @@ def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
 
 
 def store_of(index: type[RankIndex]) -> Store:
-    return Store(index.instance().name, index.instance().layout, index.instance().rule)
+    return Store.of(index.instance())
 
 
 def clean(index: type[RankIndex]) -> bool:

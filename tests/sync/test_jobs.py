@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -157,6 +158,28 @@ def test_a_runner_whose_job_was_taken_gives_way(
     stop.set()
     job.refresh_from_db()
     assert (job.runner, job.is_open, job.outcome) == ("other", True, "")
+
+
+def test_a_job_whose_rebuild_hangs_sends_no_heartbeats(
+    carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proceed = threading.Event()
+    monkeypatch.setattr(jobs_module, "_SILENCE", 0.2)
+    monkeypatch.setattr(jobs_module, "rebuild", lambda *args, **options: int(proceed.wait(20)))
+    job, _ = request_job(INDEX, "rebuild", "ann")
+    carrying_out()
+
+    def is_silent() -> bool:
+        jobs_of(INDEX).filter(pk=job.pk).exclude(runner="").update(seen_at=Now() - 2 * LEASE)
+        time.sleep(0.2)
+        return take("default", NAMES, "other") is not None
+
+    try:
+        wait_for(is_silent)
+    finally:
+        proceed.set()
+    job.refresh_from_db()
+    assert (job.runner, job.attempts) == ("other", 2)
 
 
 def test_an_error_of_a_driver_s_own_does_not_end_the_thread(

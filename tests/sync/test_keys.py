@@ -13,6 +13,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection, models
 
 from django_zrank import RankIndex
+from django_zrank.capture.triggers import captured, drop, install
 from django_zrank.models import Mark
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.view import View
@@ -20,7 +21,6 @@ from django_zrank.sql import answer_by_sql
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.triggers import captured, drop, install
 from django_zrank.sync.verify import verify
 from tests.sync.capturing import table
 from tests.sync.mirror import assert_mirrors, contents

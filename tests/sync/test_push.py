@@ -24,6 +24,7 @@ from tests.sync.conftest import Clock
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Ticket
 from tests.testapp.zrank import ByLoose, ByReal, CompetitorRank, NicknameRank, PlayerAscending, PlayerRank
+from tests.writes import begin_write
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -61,6 +62,22 @@ def test_members_are_written_and_those_without_a_rank_removed() -> None:
     Nickname.objects.filter(nick="a").delete()
     push(INDEX, ["a"])
     assert contents(NicknameRank) == {"c": -2.5}
+
+
+def test_no_row_is_read_for_an_index_that_gives_no_token(
+    zrank: Redis, django_assert_num_queries: Any
+) -> None:
+    zrank.flushall()
+    with django_assert_num_queries(0, using="default"):
+        assert not try_push({INDEX: {"a"}})
+
+
+def test_a_batch_has_no_more_members_than_a_statement_takes_parameters(
+    monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+) -> None:
+    monkeypatch.setattr(connection.features, "max_query_params", 2)
+    push(INDEX, "abcde")
+    assert round_trips == ["begin_write", *["apply_changes"] * 3]
 
 
 def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
@@ -195,6 +212,43 @@ def test_an_index_that_fails_stops_no_other(
     assert repr(broken.name) in str(error)
 
 
+def test_a_push_renews_its_token_after_a_refusal(after_read: Callable[..., None]) -> None:
+    """Under its first token it would be refused again, and give up, although nobody else has read what it reads."""
+    Nickname.objects.create(nick="a", score=1)
+
+    def overtake() -> None:
+        change("a", 2)
+        push(INDEX, ["a"])
+        change("a", 3)
+
+    after_read(overtake)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 3}
+
+
+def test_refusals_are_counted_anew_under_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has won under the build before says nothing about what the next one's winner has read."""
+    Nickname.objects.create(nick="a", score=1)
+    read, scores = module.read, iter(range(2, 9))
+
+    def overtake() -> None:
+        push(INDEX, ["a"])
+        change("a", next(scores))
+
+    meanwhile = iter([overtake, lambda: rebuild(INDEX), overtake])
+
+    def overtaken(*args: Any) -> Any:
+        rows = list(read(*args))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "read", read)
+            next(meanwhile, lambda: None)()
+        return iter(rows)
+
+    monkeypatch.setattr(module, "read", overtaken)
+    push(INDEX, ["a"])
+    assert contents(NicknameRank) == {"a": 3}
+
+
 def test_who_is_refused_again_and_again_leaves_it_to_the_others(
     monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
 ) -> None:
@@ -300,6 +354,14 @@ def test_an_index_that_was_never_built_takes_nothing(zrank: Any, caplog: pytest.
 
 
 # Values that have no rank
+
+
+@pytest.mark.parametrize("field", ["generation", "building"])
+def test_nothing_is_pushed_beside_a_build_of_another_declaration(field: str) -> None:
+    epoch = begin_write(Store.of(INDEX))
+    assert module.known(INDEX, epoch) is epoch
+    with pytest.raises(NotBuilt, match="from another declaration"):
+        module.known(INDEX, epoch._replace(**{field: "ffffffff-another"}))
 
 
 def test_an_unrankable_value_is_logged_and_removed_and_the_others_are_written(

@@ -21,16 +21,17 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex, declaration
+from django_zrank.capture import triggers
 from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Capture, Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
 from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
-from django_zrank.sync import idle, triggers
+from django_zrank.sync import idle
 from django_zrank.sync.drain import drain
 from django_zrank.sync.erase import erase
 from django_zrank.sync.health import Verdict, examine
@@ -67,6 +68,7 @@ class After(Before):
 
 @pytest.fixture
 def players(zrank: Redis, transactional_db: None) -> Iterator[list[Player]]:
+    Capture.objects.filter(index="released").delete()
     yield Player.objects.bulk_create(
         [Player(level=level, bio="abx"[level % 3], name="axx"[level % 3]) for level in range(30)]
     )
@@ -93,7 +95,11 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
     steps = {
         "before": [lambda: triggers.install("default", [after]), lambda: sync(before), lambda: sync(after)],
         "between": [lambda: sync(before), lambda: triggers.install("default", [after]), lambda: sync(after)],
-        "after": [lambda: sync(after), lambda: sync(before), lambda: triggers.install("default", [after])],
+        "after": [
+            lambda: sync(after),
+            lambda: sync(before),
+            lambda: triggers.install("default", [after]),
+        ],
     }
     for level, step in enumerate(steps[migrate], start=100):
         step()
@@ -160,6 +166,7 @@ def test_a_relation_that_is_called_otherwise(zrank: Redis, transactional_db: Non
         drain(other.instance())
         assert not Mark.objects.filter(index="linked").exists()
         assert not contents(other)
+        triggers.drop("default", ["linked"])
 
 
 def declared(fields: dict[str, models.Field[Any, Any]], conditions: Any = (), **attributes: Any) -> str:

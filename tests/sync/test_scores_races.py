@@ -44,7 +44,7 @@ def test_a_repair_that_was_held_up_counts_nothing_again(video: Video) -> None:
     flight = STORE.take_pending(row.term, row.flushed, 100)
     assert flight is not None
     reconcile(INDEX, STORE, health)  # the first one goes on
-    assert flush_module._carry(INDEX, STORE, flight, row.term, 1.0)
+    assert flush_module._carry(INDEX, INDEX.column, STORE, flight, row.term, 1.0)
     STORE.settle_flush(row.term, flight.number)
     flush(INDEX)
     assert column() == {str(video.pk): 15} == contents(VideoRank)

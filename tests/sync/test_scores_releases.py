@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from django.core.management import call_command
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Generation
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush, is_due
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.testapp.models import Video
@@ -61,7 +64,7 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
     assert "2 scores that began in Redis" in caplog.text
     # Of a process that still runs the release before: it would be flushed by nobody, one day.
-    with pytest.raises(IndexUnavailable, match="the former write_behind"):
+    with pytest.raises(NotBuilt, match="another declaration"):
         counted.scores.increment(third)
     assert sync(new, **due).flushed == 0
     # And when it is declared again.
@@ -86,13 +89,49 @@ def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_no
 
 
 def test_an_order_that_can_not_take_them_is_named(
-    counted: type[RankIndex], caplog: pytest.LogCaptureFixture
+    counted: type[RankIndex], caplog: pytest.LogCaptureFixture, zrank: Redis
 ) -> None:
+    """The column has another name by now, and which of two it is can't be told."""
     first, *_ = pks()
     counted.scores.increment(first, 5)
+    meta = Store(counted.name).keys.meta
+    zrank.hset(meta, "rule", "sum:score:0")
     flush(released(counted, order=("-total", "views")).instance())
     assert "changes of 1 scores are pending" in caplog.text
     assert flush(counted.instance()) == 1
+
+
+@pytest.mark.parametrize("noted", ["sum:score:0", "sum"])
+def test_a_column_that_was_renamed_takes_them(counted: type[RankIndex], zrank: Redis, noted: str) -> None:
+    first, *_ = pks()
+    counted.scores.increment(first, 5)
+    zrank.hset(Store(counted.name).keys.meta, "rule", noted)
+    assert flush(counted.instance()) == 1
+    assert column(counted)[str(first)] == 5 == contents(counted)[str(first)]
+    assert counted.scores.increment(first) == 6
+
+
+@pytest.mark.parametrize(
+    ("places", "change", "expected"), [(4, 12500, "1.25"), (2, 125, "1.25"), (0, 3, "3")]
+)
+@pytest.mark.parametrize("path", ["price", "total"])
+def test_what_is_pending_has_the_unit_of_its_release(
+    declare: Declare, zrank: Redis, path: str, places: int, change: int, expected: str
+) -> None:
+    """A migration has changed the column's decimal places since, or made it an integer."""
+    index = declare(Video, f"-{path}", write_behind="increment")
+    video = Video.objects.create(**{path: 10})
+    sync(index)
+    keys = Store(index.name).keys
+    zrank.hset(keys.meta, "rule", f"sum:{path}:{places}")
+    zrank.hset(keys.pending, str(video.pk), change)
+    push(index.instance(), [video.pk])
+    if index.instance().noted_rule != f"sum:{path}:{places}":  # the score lacks what is pending
+        assert index.ranking.score(video) == 10
+    sync(index)
+    value = 10 + Decimal(expected)
+    assert index.ranking.score(video) == (value if path == "price" else round(value))
+    assert index.scores.increment(video) == index.ranking.score(video)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Scores(RuleBasedStateMachine):
         self.index = self.ranked_by.instance()
         assert self.index.column
         self.field = self.index.column.field.name
-        self.stores = [Store(part.name, part.layout, part.rule) for part in self.index.parts]
+        self.stores = [Store.of(part) for part in self.index.parts]
         for model in (Video, Mark, Batch, Generation):
             model.objects.all().delete()
         self.stores[0].client.flushdb()
@@ -154,7 +154,7 @@ class Scores(RuleBasedStateMachine):
         """A push that dawdles: its rows are read now, and written later."""
         pk = self.known(n)
         part = self.index.part_of(str(pk))
-        store = Store(part.name, part.layout, part.rule)
+        store = Store.of(part)
         return store, begin_write(store), list(read(part, [pk], store))
 
     @rule(reading=consumes(readings))

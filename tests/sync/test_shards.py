@@ -26,6 +26,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
+from django_zrank.redis import trust
 from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
@@ -148,6 +149,15 @@ def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num
     assert_mirrors(PlayerAscending)
 
 
+def test_the_notes_of_all_shards_are_read_together(players: RankIndex) -> None:
+    trust.forget(players)
+    for part in players.parts:
+        trust.forget(part)
+    with CaptureQueriesContext(connection) as queries:
+        push(players, range(1, 41))
+    assert sum(Generation._meta.db_table in query["sql"] for query in queries) == 1
+
+
 def test_refused_members_of_all_shards_are_read_again_together(
     players: RankIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +255,14 @@ class TestOneShardIsAway:
         assert try_push({players: set(range(1, 41))})
         assert len(failed) == 1  # its breaker is open
         assert not try_push({players: set(members_of(lost))})
+
+    def test_a_push_raises_only_if_it_reaches_none(self, players: RankIndex, lost: RankIndex) -> None:
+        with disable_sync():
+            Player.objects.update(level=50)
+        assert lost not in push(players, range(1, 41)).written
+        assert set(contents(players.parts[0]).values()) == {50}
+        with pytest.raises(IndexUnavailable):
+            push(players, members_of(lost))
 
     def test_many_of_its_marks_block_no_others(
         self, players: RankIndex, lost: RankIndex, pushes: list[Any]

@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_zrank import RankIndex
+from django_zrank.capture.watched_tables import WatchedTable
 from django_zrank.redis import isolation
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
-from django_zrank.sync.watched_tables import WatchedTable
 from django_zrank.testing import disable_sync
 from tests.sync.capturing import table
 from tests.sync.mirror import assert_mirrors, contents

@@ -16,14 +16,15 @@ from django.db.models import Exists, F, OuterRef, Value
 from django.db.models.functions import Now
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
+from django_zrank.capture.dialect import PREFIX
+from django_zrank.capture.dialects import DIALECTS
+from django_zrank.capture.watched_tables import watched_tables
 from django_zrank.checks import check_indexes
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync import triggers
-from django_zrank.sync.dialects import DIALECTS, PREFIX
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.watched_tables import watched_tables
 from tests.sync.capturing import (
     connected_as,
     drop_by_hand,
@@ -980,5 +981,5 @@ def test_the_command() -> None:
     with pytest.raises(CommandError, match="default"):
         call_command("capture_zrank", "--check", stdout=out)
     assert f"default: missing: {trigger}" in out.getvalue()
-    assert command("--database", "default") == "default: 1 triggers created, 0 dropped\n"
+    assert command("--database", "default") == "default: 1 trigger created, 0 dropped\n"
     assert installed() == before

@@ -18,8 +18,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
 from django_zrank.models import Mark
-from django_zrank.sync import triggers
 from django_zrank.sync.health import Verdict, examine
 from tests.sync.capturing import installed, only
 from tests.sync.conftest import execute

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, FilteredRelation, IntegerField, Model, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
+from django.test.utils import isolate_apps
 
 from django_zrank import RankIndex
-from django_zrank.sync.watched_tables import unseen_tables, watched_tables
+from django_zrank.capture.watched_tables import unseen_tables, watched_tables
 from tests.testapp.models import Account, Club, Employee, Host, Manager, Player, PlayerProxy, Profile
 
 Read = dict[tuple[str, str], set[str] | None]
@@ -107,6 +108,23 @@ def test_a_subquery_or_raw_sql_may_read_any_column(queryset: QuerySet[Account]) 
     read = read_by(Account, "-profile__points", queryset)
     assert read["Account", ""] is None
     assert read["Profile", "profile"] is None
+
+
+@isolate_apps("tests.testapp")
+def test_a_field_that_selects_more_than_its_column_may_read_any_column() -> None:
+    class Both(IntegerField):  # type: ignore[type-arg]
+        def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
+            return f"({sql} + lost)", params
+
+    class Scored(Model):
+        score = Both()
+        lost = IntegerField()
+
+        class Meta:
+            app_label = "testapp"
+
+    assert read_by(Scored, "lost") == {("Scored", ""): {"id", "lost"}}
+    assert read_by(Scored, "score") == {("Scored", ""): None}
 
 
 def test_excluding_over_many_rows_is_a_subquery() -> None:

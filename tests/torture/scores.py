@@ -300,11 +300,13 @@ def keep(seed: int, indexes: Sequence[Any], work: Callable[[Any], object]) -> No
         time.sleep(0.05 * chance.random())
 
 
-def watch_for_ever(indexes: Sequence[Any]) -> None:
+def watch_for_ever(indexes: Sequence[Any], share: float = 0.5) -> None:
+    """Watch, and flush in a share of all turns."""
     from django_zrank.sync import flush
+    from django_zrank.sync import watch as watch_module
     from django_zrank.sync.watch import watch
 
-    flush.is_due = lambda index: random.random() < 0.5
+    flush.is_due = watch_module.is_due = lambda index: random.random() < share
     watch([index.instance() for index in indexes], interval=0.05, stop=Event())
 
 
@@ -330,10 +332,10 @@ def settle_without_number() -> None:
     """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
     from django_zrank.models import Generation
     from django_zrank.sync import flush
-    from django_zrank.sync.transactions import briefly
+    from django_zrank.transactions import briefly
 
-    def carry(index: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
-        writing = flush._Writing(index, flight.rule)
+    def carry(index: Any, column: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
+        writing = flush._Writing(index, column)
         briefly(index.get_using(), lambda: writing.write(flight.changes), patience=patience)
         time.sleep(0.1 * random.random())
         row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
@@ -350,18 +352,17 @@ def leave_out_reconcile() -> None:
     flush.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
 
 
-def believe_what_is_written() -> None:
-    """Leave no marks for columns that a trigger has made another value of."""
+def leave_marks_to_triggers() -> None:
+    """Leave no marks of what a flush has carried."""
     from django_zrank.sync import flush
 
-    merge = flush.merge_changes
-    flush.merge_changes = lambda *args: merge(*args)._replace(different=[])
+    flush._mark = lambda index, members: None
 
 
 BREAKS: Final = {
     "no_number": settle_without_number,
     "no_reconcile": leave_out_reconcile,
-    "no_difference": believe_what_is_written,
+    "no_marks": leave_marks_to_triggers,
 }
 """Switches that break the protocol, each to be noticed by a run."""
 
@@ -372,6 +373,8 @@ BREAKS: Final = {
 class Driver:
     """Starts and kills everything, and compares."""
 
+    size = MEMBERS
+
     def __init__(
         self, options: argparse.Namespace, folder: Path, database: Any, server: DurableRedis | PairedRedis
     ) -> None:
@@ -380,7 +383,7 @@ class Driver:
         self.indexes = self.declare()
         self.options, self.folder, self.database, self.server = options, folder, database, server
         self.chance = random.Random(options.seed)
-        Video.objects.bulk_create(Video() for _ in range(MEMBERS))
+        Video.objects.bulk_create(Video() for _ in range(self.size))
         self.members = sorted(Video.objects.values_list("pk", flat=True))
         self.running: dict[tuple[str, int], Process] = {}
         self.kills: dict[str, int] = defaultdict(int)
@@ -569,14 +572,16 @@ class Driver:
                     best[int(parts[0])] = max(best[int(parts[0])], int(parts[1]))
                     continue
                 for member, by in (map(int, part.split(":")) for part in parts):
+                    # Of a change that takes away, the bounds change places.
+                    above, below = (more, lost) if by > 0 else (lost, more)
                     if change.end == "unknown":
-                        more[member] += by
+                        above[member] += abs(by)
                         continue
                     added[member] += by
                     if self.may_be_twice(change):
-                        more[member] += by
+                        above[member] += abs(by)
                     if self.may_be_lost(change):
-                        lost[member] += by
+                        below[member] += abs(by)
         return added, best, lost, more, changes
 
 

@@ -1,4 +1,4 @@
-"""Runs of ``tests.torture.scores`` and ``idle``, of which some must fail: ``ZRANK_TORTURE=1``."""
+"""Runs of ``tests.torture.scores``, ``idle`` and ``releases``, of which some must fail: ``ZRANK_TORTURE=1``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = LONG
 
 
 @pytest.mark.parametrize("redis", ["always", "everysec", "dump", "pair"])
-@pytest.mark.parametrize("module", ["scores", "idle"])
+@pytest.mark.parametrize("module", ["scores", "idle", "releases"])
 def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, redis: str) -> None:
     options = ("--redis", redis, "--seconds", 12, "--kills", 40, "--seed", 1)
     done = torture(pytestconfig, *options, module=f"tests.torture.{module}")
@@ -28,12 +28,14 @@ def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, r
         ("scores", "no_number", "always"),
         ("scores", "no_reconcile", "dump"),
         pytest.param(
-            *("scores", "no_difference", "always"),
+            *("scores", "no_marks", "always"),
             marks=pytest.mark.skipif(
                 environment.DATABASE == "sqlite", reason="a trigger changes no value that is being written"
             ),
         ),
         ("idle", "long_rest", "always"),
+        ("releases", "no_marks", "always"),
+        ("releases", "no_merge", "always"),
     ],
 )
 def test_a_broken_protocol_is_caught(

@@ -4,7 +4,7 @@
 -- KEYS  …         the five of apply_changes.lua, then
 --       pending   hash, member -> its pending change
 -- ARGV  …         those of apply_changes.lua, then
---       rule      'sum', 'max', 'min' or 'last'
+--       rule      by which scores change, with its column and unit: sum:points:0
 --       flushed   the last flush that the database noted when the rows were read; '' where no row was found
 -- Returns {'superseded'}, with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(members), for each flush that they lack.
@@ -15,8 +15,7 @@ do
   local rule, flushed = unpack(ARGV, #ARGV - 1)
   ARGV[#ARGV], ARGV[#ARGV - 1] = nil, nil
   if flushed ~= '' then
-    local hashes
-    hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
+    local hashes = unflushed(pending, meta, tonumber(flushed), rule)
     if not hashes then
       return {'superseded'}
     end
@@ -27,6 +26,6 @@ do
         members[#members + 1], positions[#positions + 1] = ARGV[i], i + 1
       end
     end
-    apply_pending(hashes, rule, members, ARGV, positions)
+    apply_pending(hashes, operation_of(rule), members, ARGV, positions)
   end
 end

@@ -4,7 +4,7 @@
 -- KEYS  …         the three of load_rows.lua, then
 --       pending   hash, member -> its pending change
 -- ARGV  …         the five of load_rows.lua, then
---       rule      'sum', 'max', 'min' or 'last'
+--       rule      by which scores change, with its column and unit: sum:points:0
 --       flushed   the last flush that the database noted when the rows were read
 -- Returns 'superseded', with nothing written, where the rows are too old to tell what they lack.
 -- Cost  O(rows), for each flush that they lack.
@@ -13,12 +13,11 @@ do
   local meta, pending = KEYS[3], KEYS[4]
   local ROWS = 5
   local rule, flushed = unpack(ARGV, 6, 7)
-  local hashes
-  hashes, rule = unflushed(pending, meta, tonumber(flushed), rule)
+  local hashes = unflushed(pending, meta, tonumber(flushed), rule)
   if not hashes then
     return 'superseded'
   end
-  if redis.call('EXISTS', unpack(hashes)) > 0 then
+  if #hashes > 0 and redis.call('EXISTS', unpack(hashes)) > 0 then
     local groups = {cmsgpack.unpack(ARGV[ROWS])}
     local members, scores, at, slots = {}, {}, {}, {}
     for group = 2, #groups, 3 do
@@ -32,7 +31,7 @@ do
         end
       end
     end
-    if apply_pending(hashes, rule, members, scores, at) > 0 then
+    if apply_pending(hashes, operation_of(rule), members, scores, at) > 0 then
       for count, slot in ipairs(slots) do
         slot[1][slot[2]] = scores[count]
       end

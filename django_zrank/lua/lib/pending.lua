@@ -7,8 +7,14 @@ local function carried_key(pending, number)
   return pending .. ':' .. integer(number)
 end
 
+-- 'sum', 'max', 'min' or 'last': what a rule does, without its column and unit.
+local function operation_of(rule)
+  return string.match(rule, '^%a*')
+end
+
 -- The hashes of the changes that a row lacks which was read when the database noted the flush 'flushed', oldest first; nil
--- if one of them is no longer kept. Then their rule: 'rule', or the one that was declared before.
+-- if one of them is no longer kept. None if they were made by another rule, perhaps in another unit: their flush marks the
+-- members.
 local function unflushed(pending, meta, flushed, rule)
   local state = redis.call('HMGET', meta, 'taken', 'kept', 'rule')
   local taken, kept = tonumber(state[1] or flushed), tonumber(state[2] or 0)
@@ -16,20 +22,23 @@ local function unflushed(pending, meta, flushed, rule)
     return nil
   end
   local hashes = {}
+  if state[3] and state[3] ~= rule then
+    return hashes
+  end
   for number = flushed + 1, taken do
     hashes[#hashes + 1] = carried_key(pending, number)
   end
   hashes[#hashes + 1] = pending
-  return hashes, state[3] or rule
+  return hashes
 end
 
 -- A score after a change.
-local function changed(rule, score, change)
-  if rule == 'sum' then
+local function changed(operation, score, change)
+  if operation == 'sum' then
     return score + change
-  elseif rule == 'max' then
+  elseif operation == 'max' then
     return math.max(score, change)
-  elseif rule == 'min' then
+  elseif operation == 'min' then
     return math.min(score, change)
   end
   return change
@@ -37,7 +46,7 @@ end
 
 -- Apply the changes of members in each of the hashes to a table of scores as text, '' for none, at the indices 'at'.
 -- Returns the number of changes.
-local function apply_pending(hashes, rule, members, scores, at)
+local function apply_pending(hashes, operation, members, scores, at)
   local CHUNK, number = 3500, 0
   for _, hash in ipairs(hashes) do
     if #members > 0 and redis.call('EXISTS', hash) == 1 then
@@ -46,7 +55,7 @@ local function apply_pending(hashes, rule, members, scores, at)
         for n, change in ipairs(found) do
           local i = at[first + n - 1]
           if change and scores[i] ~= '' then
-            scores[i] = integer(changed(rule, tonumber(scores[i]), tonumber(change)))
+            scores[i] = integer(changed(operation, tonumber(scores[i]), tonumber(change)))
             number = number + 1
           end
         end
@@ -57,7 +66,7 @@ local function apply_pending(hashes, rule, members, scores, at)
 end
 
 -- The changed scores of those members that are in the root, in the lists of all their rankings for change_rankings().
-local function changed_everywhere(root, members, memberships, rule, changes)
+local function changed_everywhere(root, members, memberships, operation, changes)
   local stored, names, entering = {}, {}, {}
   for n, member in ipairs(members) do
     local tie
@@ -66,7 +75,7 @@ local function changed_everywhere(root, members, memberships, rule, changes)
   end
   for n, before in ipairs(redis.call('ZMSCORE', root, unpack(stored))) do
     if before then
-      local score = integer(changed(rule, tonumber(before), tonumber(changes[n])))
+      local score = integer(changed(operation, tonumber(before), tonumber(changes[n])))
       for name in rankings_of(names[n]) do
         local list = list_of(entering, name)
         list[#list + 1], list[#list + 2] = score, stored[n]

@@ -3,14 +3,15 @@
 
 -- Put them back into the pending changes, before the later ones of the same members.
 local function return_pending(pending, rule, members, changes)
-  if rule == 'sum' then
+  local operation = operation_of(rule)
+  if operation == 'sum' then
     return add_pending(pending, members, changes)
   end
   local merged = {}
   for n, later in ipairs(redis.call('HMGET', pending, unpack(members))) do
     local change = later or changes[n]
-    if later and rule ~= 'last' then
-      change = integer(changed(rule, tonumber(changes[n]), tonumber(later)))
+    if later and operation ~= 'last' then
+      change = integer(changed(operation, tonumber(changes[n]), tonumber(later)))
     end
     merged[2 * n - 1], merged[2 * n] = members[n], change
   end

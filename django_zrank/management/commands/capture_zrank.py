@@ -6,16 +6,17 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
+from django.template.defaultfilters import pluralize
 
-from ...sync.triggers import captured, drop, install, sharing, status
+from ...capture.triggers import captured, drop, install, sharing, status
 from ..base import ZRankCommand
 
 
 class Command(ZRankCommand):
     help = (
-        "Installs the triggers that record changes, as migrate does, and drops those that another "
-        "declaration of the same indexes needed. Before you remove the app, stop sync_zrank and run it with "
-        "--drop: a trigger without its table fails every write."
+        "Installs the triggers that record changes, as migrate does, and drops those that only former declarations "
+        "of the same indexes needed, once the new one is built. Before you remove the app, stop sync_zrank and run it "
+        "with --drop: a trigger without its table fails every write."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,7 +27,9 @@ class Command(ZRankCommand):
         )
         action = parser.add_mutually_exclusive_group()
         action.add_argument(
-            "--check", action="store_true", help="Change nothing; exit with 1 if a trigger is missing."
+            "--check",
+            action="store_true",
+            help="Change nothing; exit with 1 if a trigger is missing or outdated.",
         )
         action.add_argument(
             "--drop",
@@ -49,13 +52,16 @@ class Command(ZRankCommand):
                 if options["database"]:
                     indexes += sharing(alias)
                 changes = install(alias, indexes)
-            self.say(f"{alias}: {len(changes.created)} triggers created, {len(changes.dropped)} dropped")
+            created, dropped = len(changes.created), len(changes.dropped)
+            self.say(f"{alias}: {created} trigger{pluralize(created)} created, {dropped} dropped")
             if options["drop"]:
                 return True
-        found = status(alias, indexes)
+        found = status(alias, indexes, thorough=True)
         for kind in ("missing", "outdated", "unexpected"):
             for trigger in getattr(found, kind):
                 self.say(f"{alias}: {kind}: {trigger}")
-        if options["check"] and found.works:
+        if not options["check"]:
+            return found.works
+        if is_complete := found.works and not found.outdated:
             self.say(f"{alias}: complete")
-        return found.works
+        return is_complete

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
+from django.template.defaultfilters import pluralize
 
 from ...registry import registry
 from ...sync.erase import erase
 from ..base import ZRankCommand
+
+_NOUNS: Final = {
+    "rankings": "ranking,rankings",
+    "pending": "pending change,pending changes",
+    "touched": "touch,touches",
+    "group": "group,groups",
+    "seen": "list of shown members,lists of shown members",
+    "intersection": "intersection,intersections",
+    "marks": "mark,marks",
+}
 
 
 class Command(ZRankCommand):
@@ -27,14 +38,19 @@ class Command(ZRankCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            (index,) = registry.named([options["index"]])
-            erased = erase(index, options["pk"])
-        except (LookupError, ValueError) as error:
+            index = registry.get(options["index"])
+        except LookupError as error:
             raise CommandError(str(error.args[0])) from None
+        try:
+            erased = erase(index, options["pk"])
+        except ValueError as error:
+            raise CommandError(f"pk: {error}") from None
         if options["json"]:
             self.stdout.write(json.dumps(asdict(erased), cls=DjangoJSONEncoder))
             return
-        removed = ", ".join(f"{number} {kind}" for kind, number in erased.removed.items())
+        removed = ", ".join(
+            f"{number} {pluralize(number, _NOUNS[kind])}" for kind, number in erased.removed.items()
+        )
         self.say(f"{erased.index}: removed {erased.member}: {removed or 'it was nowhere'}")
         for kind, until in erased.remains.items():
             when = (

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 
-from ...sync.leftovers import Leftover, find_leftovers, prune
+from ...sync.leftovers import Leftover, find_departed, find_leftovers, leave, prune
 from ..base import ZRankCommand
+
+_NOUNS: Final = {
+    "triggers": "trigger,triggers",
+    "marks": "mark,marks",
+    "batches": "batch,batches",
+    "jobs": "job,jobs",
+    "generations": "generation,generations",
+}
 
 
 class Command(ZRankCommand):
     help = (
         "Removes the keys in Redis, and the rows and triggers in the databases, of indexes that are no longer "
-        "registered. Run it when no process of an older release is running."
+        "registered, and the rows and triggers of indexes that have moved to another database. Run it when no process "
+        "of an older release is running."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,20 +39,28 @@ class Command(ZRankCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         named, dry_run = options["name"], options["dry_run"]
+        for name in named:
+            if not (name.isprintable() and 0 < len(name) < 256):
+                raise CommandError(f"name: no index can be called {name!r}.")
         names = named or list(find_leftovers())
-        if not names:
+        moved = [] if named else list(find_departed())
+        done = "would be removed" if dry_run else "removed"
+        if not (names or moved):
             self.say("Nothing is left over.")
+        for index, alias in moved:
+            self.report_rows(index.name, alias, leave(index, alias, dry_run=dry_run), done)
         for name in names:
             try:
                 left = prune(name, foreign=bool(named), dry_run=dry_run)
             except ValueError as error:
-                raise CommandError(str(error)) from None
-            self.report(left, "would be removed" if dry_run else "removed", named=bool(named))
+                raise CommandError(f"name: {error}") from None
+            self.report(left, done, named=bool(named))
 
     def report(self, left: Leftover, done: str, *, named: bool) -> None:
         if left.pending:
+            whose = f"{left.pending} member{pluralize(left.pending)}"
             self.say(
-                f"{left.index}: left as it is: scores of {left.pending} members are in no column yet. The release that "
+                f"{left.index}: left as it is: scores of {whose} are in no column yet. The release that "
                 f"declared it writes them by sync_zrank. To give them up: prune_zrank {left.index}"
             )
             return
@@ -52,7 +70,10 @@ class Command(ZRankCommand):
                 f"If they are not another project's: prune_zrank {left.index}"
             )
         else:
-            self.say(f"{left.index}: {left.keys} keys in Redis {done}")
+            self.say(f"{left.index}: {left.keys} key{pluralize(left.keys)} in Redis {done}")
         for alias, rows in left.rows.items():
-            counts = ", ".join(f"{count} {label}" for label, count in rows.items())
-            self.say(f"{left.index}: {counts} in the database {alias!r} {done}")
+            self.report_rows(left.index, alias, rows, done)
+
+    def report_rows(self, name: str, alias: str, rows: dict[str, int], done: str) -> None:
+        counts = ", ".join(f"{count} {pluralize(count, _NOUNS[label])}" for label, count in rows.items())
+        self.say(f"{name}: {counts} in the database {alias!r} {done}")

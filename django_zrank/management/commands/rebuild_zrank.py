@@ -5,7 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
+from django.template.defaultfilters import pluralize
 
 from ...exceptions import ZRankError
 from ...index import RankIndex
@@ -28,8 +29,7 @@ class Command(ProgressCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not 1 <= options["batch_size"] <= LOAD_LIMIT:
-            raise CommandError(f"--batch-size: expected 1 to {LOAD_LIMIT}, not {options['batch_size']}.")
+        self.require_between("--batch-size", options["batch_size"], 1, LOAD_LIMIT)
         for index in self.named(options["index"]):
             if options["dry_run"]:
                 self.describe(index)
@@ -37,11 +37,15 @@ class Command(ProgressCommand):
             began = monotonic()
             with self.bar(index, options) as bar:
                 members = rebuild(index, batch_size=options["batch_size"], progress=bar.update)
-            self.say(f"{index.name}: {members} members ranked in {monotonic() - began:.1f} s")
+            self.say(
+                f"{index.name}: {members} member{pluralize(members)} ranked in {monotonic() - began:.1f} s"
+            )
 
     def describe(self, index: RankIndex) -> None:
         try:
-            now = f"{index.ranking.count()} members now"
+            members = index.ranking.count()
+            now = f"{members} member{pluralize(members)} now"
         except ZRankError as error:
             now = str(error)
-        self.say(f"{index.name}: would rank {count_rows(index)} rows of {index.model._meta.label} ({now})")
+        rows = count_rows(index)
+        self.say(f"{index.name}: would rank {rows} row{pluralize(rows)} of {index.model._meta.label} ({now})")

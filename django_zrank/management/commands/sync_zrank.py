@@ -8,19 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
+from ...capture.triggers import examine_capture
 from ...exceptions import ZRankError
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
 from ...sync.jobs import running_jobs
-from ...sync.triggers import examine_capture
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
 logger = logging.getLogger("django_zrank.sync")
+
+_INTERVALS: Final = (0.001, 3600)
+"""The least and the most seconds between two polls."""
 
 
 class Command(IndexCommand):
@@ -35,12 +38,11 @@ class Command(IndexCommand):
             "--interval",
             type=float,
             default=0.5,
-            help="With --watch: seconds between two polls, while nothing changes. Default: 0.5.",
+            help="With --watch: seconds between two polls, while nothing changes, up to 3,600. Default: 0.5.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not 0 < options["interval"] < float("inf"):
-            raise CommandError(f"--interval: expected a positive number, not {options['interval']}.")
+        self.require_between("--interval", options["interval"], *_INTERVALS)
         indexes = self.named(options["index"])
         if indexes and options["watch"]:
             with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, running_jobs(indexes, stop):

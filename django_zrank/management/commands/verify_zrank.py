@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 
 from ...exceptions import ZRankError
 from ...sync.health import Verdict
@@ -62,7 +63,8 @@ def _lines(report: Report) -> Iterator[str]:
     if not report.compared:
         yield "not compared"
     elif not report.drift:
-        yield f"{report.members} members, as the database has them"
+        members = report.members
+        yield f"{members} member{pluralize(members)}, as the database has {pluralize(members, 'it,them')}"
     for kind, drift in report.drifts.items():
         if drift.count:
             examples = ", ".join(
@@ -73,9 +75,11 @@ def _lines(report: Report) -> Iterator[str]:
     if report.repaired:
         yield f"{report.repaired} repaired"
     if report.unsettled:
-        yield f"{report.unsettled} members changed each time they were compared"
+        members = report.unsettled
+        when = f"each time {pluralize(members, 'it was,they were')} compared"
+        yield f"{members} member{pluralize(members)} changed {when}"
     if report.waiting:
-        yield f"{report.waiting} marks waited, the oldest for {report.oldest:.1f} s"
+        yield f"{report.waiting} mark{pluralize(report.waiting)} waited, the oldest for {report.oldest:.1f} s"
     if report.capture.mode != "triggers":
         yield f"capture is by {report.capture.mode}: not every change is noticed"
     if report.capture.error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar
@@ -12,7 +12,8 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from ..exceptions import Busy
+from .exceptions import Busy
+from .recent import Recent
 
 PATIENCE: Final = 5.0
 """Seconds for which a watcher retries while a row is locked."""
@@ -22,17 +23,34 @@ _PAUSE: Final = 0.05
 _LONGEST_STOP: Final = 5
 """Seconds after which PostgreSQL and MariaDB roll back a transaction whose process has stopped in it."""
 
-_READ_ONLY: Final = {"postgresql": "SELECT pg_is_in_recovery()", "mysql": "SELECT @@global.read_only"}
+LONG_PATIENCE: Final = 2.0 * _LONGEST_STOP
+"""Seconds for which the transaction of a process that has stopped is waited for."""
+
+_READ_ONLY: Final = {
+    # The second is what an operator sets to fence a primary (default_transaction_read_only).
+    "postgresql": "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')",
+    "mysql": "SELECT @@global.read_only, @@global.{prefix}_read_only",
+}
+
+_LOOK: Final = 60.0
+_alone: Recent[bool] = Recent()
+"""The servers that were no nodes of a cluster in the last ``_LOOK`` seconds: a look takes over a millisecond."""
 
 Answer = TypeVar("Answer")
 
 
-def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
-    """Return the result of ``work``, run in a transaction of its own, and retried as by :func:`retry`."""
+def briefly(
+    using: str, work: Callable[[], Answer], *, patience: float = PATIENCE, repeatable: bool = False
+) -> Answer:
+    """Return the result of ``work``, run in a transaction of its own, and retried as by :func:`retry`. ``repeatable``:
+    it does no harm if a crash of the machine undoes it."""
     is_own = not connections[using].in_atomic_block  # not inside that of a test
 
     def attempt() -> Answer:
-        with _limits(connections[using], is_own=is_own):
+        with (
+            _without_syncing(connections[using]) if repeatable and is_own else nullcontext(),
+            _limits(connections[using], is_own=is_own),
+        ):
             return work()
 
     return retry(attempt, patience=patience)
@@ -41,7 +59,7 @@ def briefly(using: str, work: Callable[[], Answer], *, patience: float = PATIENC
 def update_briefly(rows: QuerySet[Any], **values: Any) -> int:
     """Update ``rows`` in a transaction of its own, and return their number. It waits until the transaction of a process
     that has stopped is rolled back, but not longer: then it raises :exc:`Busy`."""
-    return briefly(rows.db, partial(rows.update, **values), patience=2 * _LONGEST_STOP)
+    return briefly(rows.db, partial(rows.update, **values), patience=LONG_PATIENCE)
 
 
 def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
@@ -73,6 +91,25 @@ def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
             yield
         finally:
             cursor.execute(f"PRAGMA busy_timeout = {before}")
+
+
+@contextmanager
+def _without_syncing(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let SQLite in WAL mode not wait for the disk when it commits. As long as it commits, transactions that have read
+    before they write fail; and it takes ten times as long as all else."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT journal_mode, synchronous FROM pragma_journal_mode, pragma_synchronous")
+        mode, before = cursor.fetchone()
+        if mode == "wal" and before > 1:
+            cursor.execute("PRAGMA synchronous = 1")
+        try:
+            yield
+        finally:
+            if mode == "wal" and before > 1:
+                cursor.execute(f"PRAGMA synchronous = {before}")
 
 
 @contextmanager
@@ -128,19 +165,45 @@ def _code(error: DatabaseError) -> Any:
 
 
 def require_writable(using: str) -> None:
-    """Raise ``OperationalError`` if a database takes no writes: it has become a replica, while this connection stayed
-    open. Call it after rows were read: then they were read from a primary."""
-    connection = connections[using]
+    """Raise ``OperationalError`` if a database takes no writes: it has become a replica, or was fenced, while this
+    connection stayed open. Call it after rows were read: then they were read from a primary."""
+    connection: Any = connections[using]
     query = _READ_ONLY.get(connection.vendor)
     if query is None:
         return
+    if connection.vendor == "mysql":
+        is_old = connection.mysql_is_mariadb and connection.mysql_version < (11, 1)
+        query = query.format(prefix="tx" if is_old else "transaction")
     with connection.cursor() as cursor:
         cursor.execute(query)
-        (is_read_only,) = cursor.fetchone()
-    if is_read_only not in (False, 0, "0", "OFF"):
+        found = cursor.fetchone()
+    if not {False, "0", "off", "OFF"}.issuperset(found):
         raise OperationalError(
             f"Database {using!r} takes no writes: it may have become a replica, which lags"
         )
+
+
+def require_synced(using: str) -> None:
+    """Raise ``OperationalError`` if reads may miss what was committed on another node of a Galera cluster."""
+    if is_unsynced(using):
+        raise OperationalError(
+            f"Database {using!r} is a node of a Galera cluster, which may lag: set wsrep_sync_wait = 1"
+        )
+
+
+def is_unsynced(using: str) -> bool:
+    """Return True for a node of a Galera cluster whose reads don't wait for what was committed on the others."""
+    connection = connections[using]
+    server = using, connection.settings_dict["HOST"]
+    if connection.vendor != "mysql" or _alone.get(server):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_%'")  # MySQL has none of them
+        found = dict(cursor.fetchall())
+    if found.get("wsrep_on") != "ON":
+        _alone.keep(server, True, _LOOK)
+        return False
+    return not int(found["wsrep_sync_wait"]) & 1
 
 
 def refuse_transaction(using: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
-from django.db.models.expressions import Col, F, RawSQL
+from django.db.models.expressions import Col, CombinedExpression, F, RawSQL, Value
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
@@ -259,7 +260,7 @@ def _sources(index: str, query: Query) -> Iterator[WatchedTable]:
     for node in expressions:
         if isinstance(node, Col) and node.alias in fields:
             fields[node.alias].add(node.target)
-    opaque = bool(query.extra) or any(map(_is_opaque, expressions))
+    opaque = bool(query.extra or _added(type(query))) or any(map(_is_opaque, expressions))
     for alias, table in tables.items():
         if not isinstance(table, Join):
             continue
@@ -307,9 +308,42 @@ def _way_to(query: Query, alias: str) -> tuple[type[models.Model], list[Any], li
     return model._meta.concrete_model, [*relations, field], [*links, Link(before, near, far)]
 
 
+_TRUSTED: Final = ("builtins", "django", "django_zrank", "typing")
+"""Packages whose classes put columns into SQL only by their expressions."""
+
+_HARMLESS: Final = {"arity", "bilateral", "deconstruct", "function", "lookup_name", "name", "output_field"}
+"""Attributes of expressions that put nothing into SQL; the name of a function is looked at."""
+
+_OF_FIELDS: Final = frozenset(["select_format", "get_placeholder", "get_placeholder_sql"])
+"""Methods by which a field puts more into SQL than its column."""
+
+
 def _is_opaque(node: Any) -> bool:
-    """Return True if an expression may read columns that it doesn't name."""
-    return isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query")
+    """Return True if an expression may read columns that it doesn't name, because a part of its SQL is not Django's:
+    raw SQL, a template, another text that is put into one, or a method of the project that writes SQL."""
+    if isinstance(node, (Query, RawSQL, ExtraWhere)) or hasattr(node, "query"):
+        return True
+    if not hasattr(node, "as_sql"):  # a list of expressions
+        return False
+    extra = dict(getattr(node, "extra", ()))
+    names = extra.pop("function", ""), getattr(node, "function", "")
+    own = {name for name in vars(node) if name in ("template", "arg_joiner") or name.startswith("as_")}
+    value: Any = node if isinstance(node, (Col, Value)) else None
+    return (
+        bool(extra or own)
+        or not all(re.fullmatch(r"[\w.]*", name or "") for name in names)
+        or (isinstance(node, CombinedExpression) and not re.fullmatch(r"[-+*/^%&|<>#]*", node.connector))
+        or bool(_added(type(node)) - _HARMLESS)
+        or (value is not None and bool(_added(type(value._output_field_or_none)) & _OF_FIELDS))
+    )
+
+
+def _added(kind: type) -> set[str]:
+    """Return the attributes that a class has from another package than Django, except special methods."""
+    added = chain.from_iterable(
+        vars(one) for one in kind.__mro__ if one.__module__.partition(".")[0] not in _TRUSTED
+    )
+    return {name for name in added if not name.startswith("__")}
 
 
 def _stored(fields: Iterable[models.Field[Any, Any]]) -> Fields:
