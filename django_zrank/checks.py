@@ -23,14 +23,16 @@ from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConf
 from django.db import Error, connections, models, router
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
+from django.utils.text import capfirst
 from django_redis.cache import RedisCache
 
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
 from .capture.watched_tables import unseen_tables, watched_tables
-from .codec.fields import SUPPORTED, follow, spelling_of, value_field
+from .codec.fields import follow
 from .codec.filters import GROUP
+from .codec.kinds import key_kind, listed
 from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
@@ -426,7 +428,8 @@ def _check_key(index: RankIndex) -> Iterator[CheckMessage]:
         yield error(cls, ": a composite primary key can't be ranked.", hint, "zrank.E014")
     elif problem := _key_problem(index.model._meta.pk):
         message = f": the primary key of {index.model._meta.label} can't be a member: {problem}."
-        yield error(cls, message, f"Primary keys of ranked models can be {SUPPORTED}.", "zrank.E027")
+        hint = f"Primary keys of ranked models can be {listed('is_key')} fields."
+        yield error(cls, message, hint, "zrank.E027")
 
 
 def _check_parsed(attribute: str, index: RankIndex) -> Iterator[CheckMessage]:
@@ -450,7 +453,7 @@ _PARSED: Final = {
         "ordering",
         "zrank.E015",
         (
-            "Integer, float, Decimal, bool, date, datetime and duration fields can be ranked, each once, of the row "
+            f"{capfirst(listed('is_criterion'))} fields can be ranked, each once, of the row "
             'or of one that it leads to: ("-points", "achieved_at", "club_id").'
         ),
     ),
@@ -458,7 +461,7 @@ _PARSED: Final = {
         "faceting",
         "zrank.E025",
         (
-            "Text, integer, bool, date, UUID and address fields and relations can be facets, each declared once: "
+            f"{capfirst(listed('is_facet'))} fields and relations can be facets, each declared once: "
             '("region", "guild__slug", ("region", "platform")).'
         ),
     ),
@@ -494,7 +497,7 @@ def _why_no_model(declared: Any) -> str:
 def _key_problem(field: Any) -> str:
     """Return the reason why values of ``field`` have no single text, or an empty text."""
     try:
-        spelling_of(field)
+        key_kind(field)
     except ImproperlyConfigured as error:
         return str(error)
     return ""
@@ -502,22 +505,9 @@ def _key_problem(field: Any) -> str:
 
 def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
     for criterion in index.ordering.criteria:
-        *_, field = follow(index.model, criterion.path)
-        field = value_field(field)
-        if not isinstance(field, models.DecimalField):
-            continue
-        if field.decimal_places is None:
-            problem = "has no decimal_places, so it is ranked by whole numbers."
-            hint = "Set decimal_places, and max_digits to at most 18."
-        elif field.max_digits is None or 10**field.max_digits > 2**63:
-            problem = (
-                "may hold more digits than 64 bits do. "
-                "Rows with a value beyond ±2**63 in the last place will not be ranked."
-            )
-            hint = "Lower max_digits to 18."
-        else:
-            continue
-        yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
+        if doubt := criterion.kind.doubt:
+            problem, hint = doubt
+            yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
 
 
 _MOST_SHARDS: Final = 1024
@@ -660,7 +650,8 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
     for field in sorted(leading, key=str):
         if problem := _key_problem(field):
             message = f": {field} connects a table that is read to members, and can't: {problem}."
-            yield error(cls, message, f"Keys on the way from a member can be {SUPPORTED}.", "zrank.E034")
+            hint = f"Keys on the way from a member can be {listed('is_key')} fields."
+            yield error(cls, message, hint, "zrank.E034")
 
 
 def _check_keys(index: RankIndex) -> Iterator[CheckMessage]:

@@ -23,6 +23,7 @@ from .codec.columns import Awake, Column
 from .codec.entry import Entry, decoder
 from .codec.facets import Facets
 from .codec.fields import find_model, follow, is_unique, value_field
+from .codec.kinds import kind_of
 from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
 from .codec.shards import name_of, shard_of
@@ -359,7 +360,7 @@ def fingerprint(index: Declaration) -> str:
     or ``SynchronousOnlyOperation`` in a coroutine.
     """
     criteria = index.ordering.criteria
-    values = [(one.path, type(one.kind).__name__, vars(one.kind)) for one in criteria]
+    values = [(one.path, *one.kind.declared) for one in criteria]
     # A single criterion is stored in one way, whatever its direction.
     flags = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
     facets = [facet.name for facet in index.faceting.all]
@@ -367,7 +368,7 @@ def fingerprint(index: Declaration) -> str:
     fields = _fields(index)
     sql, parameters = compiled(index)
     said += [*_types(index, sql), sql, parameters, *_formulas(index, sql)]
-    if any(isinstance(value_field(field), models.DateTimeField) for field in fields):
+    if any(kind_of(field).is_zoned for field in fields):
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
     if index.faceting.many:
         said.append(get_settings().max_values)

@@ -4,7 +4,7 @@ the database can, and making the result."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, models
 
 from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
-from .codec.units import EXACT, LAST, Band, Moment, Number
+from .codec.units import EXACT, LAST, Band, Number
 from .conf import get_settings
 from .declaration import Declaration
 from .entries import Recommendations
@@ -91,8 +91,7 @@ def parse_point(index: Declaration, view: View, at: Any) -> Point:
         member = (LAST if view.reverse else b"") if at.pk is None else index.to_text(at).encode()
         values = values_of(index, at)
         for criterion, value in zip(order.criteria, values, strict=True):
-            if isinstance(value, datetime) and isinstance(criterion.kind, Moment):
-                criterion.kind.check(value)
+            criterion.kind.check_loaded(value)
         score, tie = order.encode(values)
     except KeyError as error:
         raise ValueError(f"at: {error.args[0]} of {at!r} is not loaded") from None

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from django_zrank.codec.kinds import Kind
 from django_zrank.codec.order import Order
-from django_zrank.codec.units import EXACT, Kind
+from django_zrank.codec.units import EXACT
 from django_zrank.exceptions import Unrankable
 from tests.testapp.models import Account, Club, Employee, Player, Team, Ticket
 from tests.testapp.zrank import ByMoment

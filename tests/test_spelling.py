@@ -13,7 +13,7 @@ from django.db import models
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.codec.fields import spelling_of
+from django_zrank.codec.kinds import key_kind
 from tests.testapp.models import Manager, Zone
 
 KEY = uuid.UUID("ab" * 16)
@@ -51,7 +51,7 @@ class Lower(models.CharField):  # type: ignore[type-arg]
     ids=repr,
 )
 def test_every_form_of_a_value_has_one_spelling(field: Any, forms: list[Any], text: str) -> None:
-    parse = spelling_of(field).parse
+    parse = key_kind(field).parse
     assert {str(parse(form)) for form in forms} == {text}
     assert str(parse(text)) == text
 
@@ -75,7 +75,7 @@ def test_every_form_of_a_value_has_one_spelling(field: Any, forms: list[Any], te
 )
 def test_what_is_no_value_is_refused(field: Any, text: Any) -> None:
     with pytest.raises(ValueError):
-        spelling_of(field).parse(text)
+        key_kind(field).parse(text)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_what_is_no_value_is_refused(field: Any, text: Any) -> None:
 )
 def test_what_a_caller_cant_mean(given: Any) -> None:
     with pytest.raises(ValueError):
-        spelling_of(models.IntegerField()).parse_input(given)
+        key_kind(models.IntegerField()).parse_input(given)
 
 
 def test_a_caller_may_give_what_the_field_understands() -> None:
-    assert spelling_of(Lower()).parse_input("Bob") == "bob"
-    assert spelling_of(models.UUIDField()).parse_input(7) == uuid.UUID(int=7)
-    assert spelling_of(models.BooleanField()).parse_input(True) is True
-    assert spelling_of(models.IntegerField()).parse_input(7.0) == 7
-    assert spelling_of(models.IntegerField()).parse_input(Decimal("7.0")) == 7
+    assert key_kind(Lower()).parse_input("Bob") == "bob"
+    assert key_kind(models.UUIDField()).parse_input(7) == uuid.UUID(int=7)
+    assert key_kind(models.BooleanField()).parse_input(True) is True
+    assert key_kind(models.IntegerField()).parse_input(7.0) == 7
+    assert key_kind(models.IntegerField()).parse_input(Decimal("7.0")) == 7
 
 
 @given(st.ip_addresses())
 def test_addresses_there_and_back(address: Any) -> None:
-    parse = spelling_of(Zone._meta.get_field("gateway")).parse
+    parse = key_kind(Zone._meta.get_field("gateway")).parse
     text = parse(str(address))
     assert parse(text) == parse(str(address).upper()) == parse(f"{address}/{address.max_prefixlen}") == text

@@ -10,7 +10,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ..codec.units import Float, Kind, Number
+from ..codec.kinds import Kind
+from ..codec.units import Number
 from ..queries.pages import PageAt
 from ..queries.query import Several
 from ..ranking import Ranking
@@ -114,7 +115,7 @@ class Histogram:
 
     def marked(self, own: Number, drawn: Sequence[Number], band: tuple[Number, Number]) -> Histogram:
         """Return the histogram with a member, its band and those drawn for it."""
-        unit, x = _unit(self.kind), self.axis.x
+        unit, x = self.kind.step, self.axis.x
         low, high = x(band[0]), x(band[1] + unit)
         return replace(
             self,
@@ -156,15 +157,10 @@ def draw_histogram(
     return Histogram(kind, axis, bars)
 
 
-def _unit(kind: Kind) -> int:
-    """Return the least difference between two scores: 1, or 0 for floats."""
-    return 0 if isinstance(kind, Float) else 1
-
-
 def _linear(kind: Kind, start: Number, end: Number) -> tuple[Axis, list[tuple[Number, Number]]]:
     """Return the axis, and up to 40 ranges of the same width on it, with their ends."""
     ranges = kind.ranges(start, end, BARS)
-    if _unit(kind):
+    if kind.step:
         first, last = ranges[0]
         return Axis(start, ranges[-1][0] + last - first + 1), ranges
     # A large score and one more may be the same float.
@@ -174,7 +170,7 @@ def _linear(kind: Kind, start: Number, end: Number) -> tuple[Axis, list[tuple[Nu
 
 def _logarithmic(kind: Kind, start: Number, end: Number) -> tuple[Axis, list[tuple[Number, Number]]]:
     """Return the axis, and up to 40 ranges of the same width on it, with their ends."""
-    unit = _unit(kind)
+    unit = kind.step
     stop = end + unit
     # Times are stored in microseconds: the first bars are no finer than a part of the range.
     axis = Axis(start, stop, min(_GRAINS, stop - start) if unit else _GRAINS)

@@ -47,7 +47,7 @@ class TryForm(forms.Form):
             text = str(below) if below == above else f"{below},{above}"
             self.fields["band"].widget.attrs["placeholder"] = text
         for name, path in self.paths.items():
-            self.fields[name] = _facet_field(index.faceting.reading(path).field(path), path)
+            self.fields[name] = _facet_field(index.faceting.reading(path).kind(path).field, path)
 
     def clean_member(self) -> Any:
         text = self.cleaned_data["member"]

@@ -17,7 +17,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, ExtraWhere
 
-from ..codec.fields import spelling_of
+from ..codec.kinds import key_kind
 from ..index import RankIndex
 
 _BATCH: Final = 1000
@@ -91,7 +91,7 @@ class WatchedTable:
     def text_of(self, value: Any) -> str:
         """Return ``Mark.member`` for a row whose ``column`` holds ``value``, as :meth:`members_at` reads it.
         Raises ``ValueError``."""
-        return str(spelling_of(self.column).parse(value))
+        return str(key_kind(self.column).parse(value))
 
     def value_of(self, row: models.Model, using: str) -> Any:
         """Return the value of ``column`` in a saved row; None if it is null, or if the row is gone. For an expression,
@@ -365,7 +365,7 @@ def _stored(fields: Iterable[models.Field[Any, Any]]) -> Fields:
 
 def _parse(far: models.Field[Any, Any], near: models.Field[Any, Any], texts: Iterable[str]) -> Iterator[Any]:
     """Convert the database's texts of values of ``far`` to values of ``near``. Invalid ones are skipped."""
-    read, parse = spelling_of(far).parse, spelling_of(near).parse
+    read, parse = key_kind(far).parse, key_kind(near).parse
     for text in texts:
         with suppress(ValueError):
             # The columns of a generic relation may have two types, such as UUID and text.

@@ -13,8 +13,9 @@ from django.db import connections, models
 from django.utils import timezone
 
 from .fields import follow
+from .kinds import Fixed, Moment
 from .order import Order
-from .units import DECIMALS, EXACT, EXACT_LOW, Fixed, Moment
+from .units import DECIMALS, EXACT, EXACT_LOW
 
 __all__ = ["KINDS", "MOMENT", "Awake", "Column", "TimeAgo"]
 

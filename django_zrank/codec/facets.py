@@ -18,7 +18,8 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
-from .fields import follow, spelling_of, value_field
+from .fields import follow
+from .kinds import Kind, kind_of
 
 __all__ = ["Facet", "Facets"]
 
@@ -30,8 +31,8 @@ class Facet:
     paths: tuple[str, ...]
     """Lookup paths from the model: one, or several of a composite facet."""
 
-    fields: tuple[Any, ...]
-    """The model field behind each path; of a relation, the primary key of the related model."""
+    kinds: tuple[Kind, ...]
+    """The kind of the values at each path; of a relation, of the primary keys of the related model."""
 
     many: bool
     """True if a member may have several values."""
@@ -42,24 +43,24 @@ class Facet:
         paths = tuple(declared) if isinstance(declared, (tuple, list)) else (declared,)
         if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
             raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
-        fields, many = [], False
+        kinds, many = [], False
         for path in paths:
             steps = list(follow(model, path))
             many = many or any(step.one_to_many or step.many_to_many for step in steps if step.is_relation)
-            fields.append(_value_field(path, steps[-1]))
-        return cls(paths, tuple(fields), many)
+            kinds.append(_kind(path, steps[-1]))
+        return cls(paths, tuple(kinds), many)
 
     @property
     def name(self) -> str:
         """``region``, or ``region,platform``."""
         return ",".join(self.paths)
 
-    def field(self, path: str) -> Any:
-        return self.fields[self.paths.index(path)]
+    def kind(self, path: str) -> Kind:
+        return self.kinds[self.paths.index(path)]
 
     def ranking(self, values: Iterable[Any]) -> str:
         """The name of the ranking of the members with these values, one for each path."""
-        return f"{self.name}:{','.join(map(_encode, self.fields, values))}"
+        return f"{self.name}:{','.join(map(_encode, self.kinds, values))}"
 
     def rankings(self, row: Mapping[str, Collection[Any]]) -> Iterator[str]:
         """The names of the rankings that a member is in; ``row``: its values at each path."""
@@ -68,11 +69,11 @@ class Facet:
     def decode(self, ranking: str) -> tuple[Any, ...]:
         """The values in the name of a ranking, in the fields' own types."""
         texts = ranking.removeprefix(f"{self.name}:").split(",")
-        return tuple(map(_decode, self.fields, texts))
+        return tuple(map(_decode, self.kinds, texts))
 
     def parse_value(self, path: str, value: Any) -> Any:
         """Parse a value to filter by, into the type of the field behind ``path``. Raises ``ValueError``."""
-        field = self.field(path)
+        kind, field = self.kind(path), self.kind(path).field
         if isinstance(value, models.Model):
             known = isinstance(value, getattr(field, "model", ()))
             key = getattr(value, field.attname) if known else None
@@ -82,18 +83,12 @@ class Facet:
         if value is None:
             return None
         try:
-            if isinstance(
-                value, (list, tuple, set, frozenset, dict)
-            ):  # a field of text would take its repr()
+            # A field of text would take its repr().
+            if isinstance(value, (list, tuple, set, frozenset, dict)):
                 raise ValueError
-            value = field.to_python(value)
-            str(value).encode()  # raises for lone surrogates, and for integers of thousands of digits
-            if isinstance(field, models.GenericIPAddressField):  # to_python() takes any text
-                value = spelling_of(field).parse(value)
-                field.run_validators(value)
+            return kind.parse_facet(value)
         except (ValidationError, OverflowError, TypeError, ValueError):
             raise ValueError(f"{path}: {value!r} is not a value of {field}") from None
-        return value
 
 
 @dataclass(frozen=True)
@@ -145,42 +140,24 @@ class Facets:
         return next((facet for facet in self.all if frozenset(facet.paths) == wanted), None)
 
 
-def _encode(field: Any, value: Any) -> str:
-    if value is None:
-        return _NULL
-    if isinstance(field, models.GenericIPAddressField):
-        # Where a column of addresses is text, another program may have spelled one differently, or stored other text.
-        with suppress(ValidationError):
-            value = field.to_python(value)
-    return quote(str(value), safe="")
+def _encode(kind: Kind, value: Any) -> str:
+    return _NULL if value is None else quote(kind.facet_text(value), safe="")
 
 
-def _decode(field: Any, text: str) -> Any:
+def _decode(kind: Kind, text: str) -> Any:
     if text == _NULL:
         return None
     with suppress(ValidationError, ValueError):
-        return field.to_python(unquote(text))
+        return kind.field.to_python(unquote(text))
     # SQLite's columns hold values of any type, and a newer release may have added values to an enum.
     return unquote(text)
 
 
-def _value_field(path: str, field: Any) -> Any:
-    """The field whose values are compared. Raises ``FieldError`` if they have no plain text form."""
+def _kind(path: str, field: Any) -> Kind:
+    """The kind of the values that are compared. Raises ``FieldError`` if they have no plain text form."""
     if field.is_relation and field.related_model is None:
         raise FieldError(f"{path}: a generic relation can't be a facet")
-    field = value_field(field)
-    if isinstance(field, models.DateTimeField) or not isinstance(field, _PLAIN):
-        raise FieldError(f"{path}: a {type(field).__name__} can't be a facet")
-    return field
-
-
-_PLAIN: Final = (
-    models.BooleanField,
-    models.CharField,
-    models.DateField,
-    models.GenericIPAddressField,
-    models.IntegerField,
-    models.TextField,
-    models.UUIDField,
-)
-"""Fields whose values can be read back from their text."""
+    kind = kind_of(field)
+    if not kind.is_facet:
+        raise FieldError(f"{path}: a {type(kind.field).__name__} can't be a facet")
+    return kind

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import models
 
-from .fields import Spelling, spelling_of
+from .kinds import Kind, key_kind
 
 __all__ = ["PLAIN", "Layout", "MemberCodec"]
 
@@ -49,9 +49,9 @@ class MemberCodec:
         return self.model._meta.pk
 
     @cached_property
-    def _key(self) -> Spelling:
-        """The spelling of primary keys. Raises ``ImproperlyConfigured`` if the field has none."""
-        return spelling_of(self._pk)
+    def _key(self) -> Kind:
+        """The kind of primary keys. Raises ``ImproperlyConfigured`` if they have no unique text."""
+        return key_kind(self._pk)
 
     @cached_property
     def pk_type(self) -> type | None:

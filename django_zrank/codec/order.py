@@ -14,8 +14,9 @@ from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import OrderBy
 
 from ..exceptions import Unrankable
-from .fields import follow, kind_of
-from .units import HIGHEST, LAST, LOWEST, NUL, Kind, Number, unpack
+from .fields import follow
+from .kinds import Kind, ranked_kind
+from .units import HIGHEST, LAST, LOWEST, NUL, Number, unpack
 
 __all__ = ["Criterion", "Order"]
 
@@ -54,7 +55,7 @@ class Criterion:
             raise FieldError(f"{path} is a relation, which can't be ranked{hint}")
         # The reverse of a one-to-one relation may lead to no row.
         nullable = any(not one.concrete or one.null for one in relations) or bool(field.null)
-        return cls(path, descending, kind_of(field), nullable, nulls_first)
+        return cls(path, descending, ranked_kind(field), nullable, nulls_first)
 
 
 def _parse_ordering(declared: Any) -> tuple[str, bool, bool]:

@@ -23,6 +23,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework.exceptions import NotFound
 from rest_framework.serializers import DecimalField
 
+from ..codec.kinds import Schema
 from ..index import RankIndex
 from ..registry import registry
 from .query import QueryField, RecommendationQuery
@@ -31,7 +32,6 @@ from .serializers import (
     LONGEST_KEY,
     REPLAYED,
     EntrySerializer,
-    Schema,
     UnrankedSerializer,
     component_name,
     distance_schema,

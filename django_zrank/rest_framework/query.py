@@ -1,7 +1,7 @@
 """Query strings: fields of parameters, and a serializer for each action.
 
-Values are spelled as :mod:`.spelling` says. Unknown parameters are refused: if a misspelt filter were ignored, the
-response would show everybody.
+Values are spelled as :mod:`~django_zrank.codec.spelling` says. Unknown parameters are refused: if a misspelt filter
+were ignored, the response would show everybody.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from operator import attrgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple, Self
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
-from django.db import models
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
 from ..codec.facets import Facet
-from ..codec.fields import value_field
 from ..codec.filters import GROUP, MOST_GROUPS
-from ..codec.units import Day, Moment
+from ..codec.kinds import Schema, kind_of
+from ..codec.spelling import NUMBER, PRINTABLE, WHOLE, spelled
 from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
-from .serializers import Schema, enumeration, facet_schema, key_schema, score_field
-from .spelling import NUMBER, PRINTABLE, SPAN, WHOLE, spelled, spelled_for
+from .serializers import enumeration, facet_schema, key_schema
 
 logger = logging.getLogger("django_zrank")
 
@@ -136,7 +134,7 @@ class MemberField(QueryField):
     def parse(self, text: str) -> Any:
         if not text:
             raise ValueError("empty")
-        return self.index.parse_pk(spelled_for(self.index.model._meta.pk, text))
+        return self.index.parse_pk(kind_of(self.index.model._meta.pk).spelled(text))
 
 
 class MembersField(CommaField):
@@ -167,9 +165,9 @@ class PointField(QueryField):
         self.index = index
 
     def parse(self, text: str) -> Any:
-        field = score_field(self.index)
+        kind = self.index.ordering.first.kind
         try:
-            value = field.to_python(spelled_for(field, text))
+            value = kind.field.to_python(kind.spelled(text))
         except ValidationError as error:
             raise ValueError(text) from error
         self.index.ordering.ahead_of(value, reverse=False)
@@ -218,11 +216,8 @@ class BandField(RanksField):
 
     def __init__(self, index: RankIndex, ceiling: Band | None = None, **options: Any) -> None:
         self.index = index
-        match index.ordering.first.kind:
-            case Day():
-                self.side, self.example = f"(?:{NUMBER}|{SPAN})", "P3D,P7D"
-            case Moment():
-                self.side, self.example = SPAN, "P3D,P7D"
+        self.kind = index.ordering.first.kind
+        self.side, self.example = self.kind.distance_pattern, self.kind.distance_example
         super().__init__(ceiling, **options)
 
     def parse_side(self, text: str) -> Any:
@@ -232,7 +227,7 @@ class BandField(RanksField):
         return distance
 
     def units(self, side: Any) -> Any:
-        return self.index.ordering.first.kind.distance(side)
+        return self.kind.distance(side)
 
 
 class ParsedFilter(NamedTuple):
@@ -251,8 +246,9 @@ class ValueField(QueryField):
     def __init__(self, index: RankIndex, path: str) -> None:
         super().__init__()
         self.path, self.facet = path, index.faceting.reading(path)
-        self.column = column = value_field(self.facet.field(path))
-        is_text = isinstance(column, (models.CharField, models.TextField))
+        self.kind = self.facet.kind(path)
+        self.column = column = self.kind.field
+        is_text = self.kind.is_text
         choices = [value for value, _label in column.flatchoices or () if value is not None]
         if is_text and choices and column.blank and "" not in choices:
             choices.append("")
@@ -262,7 +258,7 @@ class ValueField(QueryField):
         self.schema = {**schema, "enum": choices} if choices else _with_pattern(schema, r"^[^\u0000]*$")
 
     def parse(self, text: str) -> Any:
-        text = spelled_for(self.column, text)
+        text = self.kind.spelled(text)
         if "\0" in text:
             raise ValueError(text)  # No database holds it
         value = self.facet.parse_value(self.path, text)

@@ -8,16 +8,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from ..codec.fields import follow, value_field
-from ..codec.units import EXACT, EXACT_LOW, Day, Moment
+from ..codec.kinds import Schema, kind_of
+from ..codec.spelling import REAL, WHOLE
+from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry
 from ..index import RankIndex
-from .spelling import REAL, WHOLE
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 LONGEST_KEY: Final = 255
@@ -115,7 +114,7 @@ def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]
     name, help_text = "value", _("The score submitted.")
     options: dict[str, Any] = {"min_value": EXACT_LOW, "max_value": EXACT}
     kind: Any = WholeScoreField
-    if isinstance(column, models.DecimalField):
+    if score_schema(index) == {"type": "number"}:
         kind, options = ScoreField, {"coerce_to_string": False}
         options |= {"max_digits": column.max_digits, "decimal_places": column.decimal_places}
     if index.rule == "sum":
@@ -127,58 +126,23 @@ def get_change_serializer(index: RankIndex) -> type[serializers.Serializer[Any]]
 
 # JSON schemas
 
-Schema = dict[str, Any]
-
-_TYPES: Final[Mapping[type[models.Field[Any, Any]], Schema]] = {
-    models.BooleanField: {"type": "boolean"},
-    models.IntegerField: {"type": "integer"},
-    models.FloatField: {"type": "number"},
-    models.DecimalField: {"type": "number"},
-    models.UUIDField: {"type": "string", "format": "uuid"},
-    models.DateTimeField: {"type": "string", "format": "date-time"},
-    models.DateField: {"type": "string", "format": "date"},
-    models.DurationField: {"type": "string", "description": "Seconds.", "example": "90.0"},
-    models.Field: {"type": "string"},
-}
-
-
-def field_schema(field: Any) -> Schema:
-    """The schema of a model field's values, as REST framework's encoder writes them."""
-    field = value_field(field)  # The primary key of a child model is a relation, for one
-    if isinstance(field, models.GenericIPAddressField):
-        protocols = [field.protocol.lower()] if field.protocol.lower() != "both" else ["ipv4", "ipv6"]
-        return one_of({"type": "string", "format": one, "maxLength": field.max_length} for one in protocols)
-    return dict(next(schema for kind, schema in _TYPES.items() if isinstance(field, kind)))
-
 
 def key_schema(index: RankIndex) -> Schema:
-    return field_schema(index.model._meta.pk)
-
-
-def score_field(index: RankIndex) -> Any:
-    """The model field that is the score."""
-    *_relations, field = follow(index.model, index.ordering.first.path)
-    return value_field(field)
+    return dict(kind_of(index.model._meta.pk).schema)
 
 
 def score_schema(index: RankIndex) -> Schema:
-    return field_schema(score_field(index))
+    return dict(index.ordering.first.kind.schema)
 
 
 def distance_schema(index: RankIndex) -> Schema:
     """One side of a band, as a response shows it."""
-    duration = {"type": "string", "description": "A duration.", "example": "7 00:00:00"}
-    match index.ordering.first.kind:
-        case Day():
-            return one_of([duration, {"type": "number", "description": "Days."}])
-        case Moment():
-            return duration
-    return {"type": "number", "example": 10}
+    return dict(index.ordering.first.kind.distance_schema)
 
 
 def facet_schema(index: RankIndex, path: str) -> Schema:
     """A value of a facet, as a response shows it. A row may have a value that ``choices`` doesn't list."""
-    return field_schema(index.faceting.reading(path).field(path))
+    return dict(index.faceting.reading(path).kind(path).schema)
 
 
 def component_name(text: str) -> str:

@@ -34,6 +34,7 @@ from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
 from ..codec.fields import follow
+from ..codec.kinds import kind_of
 from ..conf import get_settings
 from ..entries import Entry
 from ..exceptions import NotRanked
@@ -46,7 +47,6 @@ from . import exceptions, query, serializers
 from .checks import RESERVED, filter_name
 from .counts import Counts, KeptCounts
 from .permissions import IsOwner, get_permission_classes
-from .spelling import spelled_for
 
 if TYPE_CHECKING:
     from rest_framework.permissions import _PermissionClass
@@ -311,7 +311,7 @@ class IndexViewSet(GenericViewSet[Any]):
             if isinstance(pk, str):
                 with suppress(FieldDoesNotExist, FieldError):  # an annotation
                     *_relations, field = follow(self.served.model, lookup_field)
-                    pk = spelled_for(field, pk)
+                    pk = kind_of(field).spelled(pk)
             if lookup_field == "pk":
                 pk = self.served.parse_pk(pk)
             rows = self._get_visible().filter(**{lookup_field: pk})

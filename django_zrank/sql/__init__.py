@@ -9,8 +9,7 @@ from itertools import product
 from typing import Any, Final, TypeVar
 
 from django.db import OperationalError, models
-from django.db.models import Count, F
-from django.db.models.functions import Collate
+from django.db.models import Count
 from django.utils import timezone
 
 from ..codec.filters import GROUP, Condition
@@ -147,7 +146,7 @@ def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
 def _page(rows: Rows, view: View, size: int, first: int, last: int, count: int) -> Page:
     """Up to ``count`` members from the position ``first`` on, before the position ``last``."""
     following = max(0, last - first)
-    ours = rows.passing.order_by(*rows.best_first(view.reverse)).values_list("pk", *rows.order.paths)
+    ours = rows.passing.order_by(*rows.best_first(view.reverse)).values_list("pk", *rows.columns)
     count = min(count, following)
     found = [rows.row(pk, values) for pk, *values in ours[first : first + count]] if count else []
     before = first
@@ -165,10 +164,10 @@ def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, in
     facet = question.facet
     everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
     ours = everybody.filter(pk__in=rows.passing.values("pk"))
-    columns: dict[str, Any] = {}
-    for at, path in enumerate(facet.paths):
-        collation = rows.collation(path)
-        columns[f"zrank_facet_{at}"] = Collate(F(path), collation) if collation else F(path)
+    columns: dict[str, Any] = {
+        f"zrank_facet_{at}": facet.kind(path).comparable(path, rows.connection)
+        for at, path in enumerate(facet.paths)
+    }
     counts: Counter[bytes] = Counter()
     if not (facet.many and len(facet.paths) > 1):
         grouped = ours.values(**columns).annotate(zrank_count=Count("pk", distinct=facet.many))

@@ -9,12 +9,11 @@ from typing import Any, Final, NamedTuple
 from django.db import connections, models
 from django.db.models import F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
-from django.db.models.functions import Collate, DenseRank, Rank, Round, RowNumber
+from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
 
-from ..codec.fields import follow, value_field
+from ..codec.fields import follow
 from ..codec.filters import Condition
-from ..codec.order import Criterion
-from ..codec.units import Fixed, Number, is_queryable
+from ..codec.units import Number, is_queryable
 from ..declaration import Declaration
 from ..members import batched
 from ..queries.pages import Bound
@@ -63,16 +62,19 @@ class Rows:
     def ranked(self) -> models.QuerySet[Any]:
         """The rows that can be ranked, each once."""
         ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
-        names = {
-            f"zrank_{at}": self._expression(criterion) for at, criterion in enumerate(self.order.criteria)
-        }
-        ranked = ranked.alias(**names, zrank_text=_text(self.connection.vendor))
-        for name, criterion in zip(names, self.order.criteria, strict=True):
-            limits = criterion.kind.limits(as_score=criterion is self.order.first)
-            if limits is not None:
-                lowest, highest = map(criterion.kind.at, limits)
+        ranked = ranked.alias(zrank_text=_text(self.connection.vendor))
+        for at, criterion in enumerate(self.order.criteria):
+            name, column, kind = f"zrank_{at}", F(criterion.path), criterion.kind
+            may_be_null = criterion.nullable and at > 0
+            held = kind.held.get(self.connection.vendor)
+            if held and not may_be_null:  # a database index may serve the column itself
+                ranked = ranked.filter(Func(column, template=held, output_field=models.BooleanField()))
+                ranked = ranked.alias(**{name: column})
+            else:
+                ranked = ranked.alias(**{name: kind.comparable(criterion.path, self.connection)})
+            if limits := kind.limits(as_score=at == 0):
+                lowest, highest = map(kind.at, limits)
                 within = Q(**{f"{name}__gte": lowest, f"{name}__lte": highest})
-                may_be_null = criterion.nullable and criterion is not self.order.first
                 ranked = ranked.filter(within | Q(**{f"{name}__isnull": True}) if may_be_null else within)
         return ranked
 
@@ -83,13 +85,16 @@ class Rows:
         for condition in self.conditions:
             query = Q()
             for path, values in condition.values.items():
-                exact = [
-                    self.exactly(path, value)
+                kind = self.index.faceting.reading(path).kind(path)
+                exact: list[Any] = [
+                    value
                     for value in values
                     if value is not None and is_queryable(value, self.connection.vendor)
                 ]
-                null = Q(**{f"{path}__isnull": True}) if None in values else Q()
-                column = self.column(path) if self.collation(path) else path
+                column = path
+                if collation := kind.collation(self.connection):
+                    column, exact = self.column(path), [Collate(Value(value), collation) for value in exact]
+                null = kind.is_null(path, self.connection) if None in values else Q()
                 query &= Q(**{f"{column}__in": exact}) | null
             rows = rows.filter(~query if condition.negated else query)
         return rows if rows is self.ranked else self._once(rows, ranked=self.ranked)
@@ -102,17 +107,12 @@ class Rows:
             ranked = models.QuerySet[Any](self.index.model, using=self.index.get_using())
         return ranked.filter(pk__in=queryset.values("pk"))
 
-    def _expression(self, criterion: Criterion) -> Any:
-        """Return a criterion as an expression that the database sorts as Redis sorts what it stores."""
-        field: Any
-        *_, field = follow(self.index.model, criterion.path)
-        field = value_field(field)
-        if isinstance(criterion.kind, Fixed) and (
-            # SQLite stores decimals as floats, whose rounding errors would split one value in two.
-            self.connection.vendor == "sqlite" or field.decimal_places is None
-        ):
-            return Round(F(criterion.path), precision=criterion.kind.places)
-        return F(criterion.path)
+    @cached_property
+    def columns(self) -> list[Any]:
+        """The columns of all criteria, as ``values_list()`` takes them."""
+        kinds = [(one.path, one.kind) for one in self.order.criteria]
+        held, at = self.connection.vendor, self.connection
+        return [kind.comparable(path, at) if held in kind.held else path for path, kind in kinds]
 
     @cached_property
     def ascending(self) -> list[OrderBy]:
@@ -134,9 +134,7 @@ class Rows:
         rows = (self.passing if rows is None else rows).annotate(zrank_text=F("zrank_text"))
         found: dict[str, Row] = {}
         for pks in self.chunks(members):
-            for pk, text, *values in rows.filter(pk__in=pks).values_list(
-                "pk", "zrank_text", *self.order.paths
-            ):
+            for pk, text, *values in rows.filter(pk__in=pks).values_list("pk", "zrank_text", *self.columns):
                 # A database may find "A" by "a". Redis doesn't, so the result has the row's own spelling.
                 found[self.index.to_text(pk)] = self.row(pk, values, text)
         return found
@@ -205,8 +203,6 @@ class Rows:
     def beyond(self, bound: Bound, comparison: str) -> Q:
         return _NOBODY if not bound.score else self.than(self.kind.key(bound.value), comparison)
 
-    # Texts
-
     def column(self, path: str) -> str:
         """Return the path of the column at the end of relations: their own lookups compare with values only, not with
         expressions."""
@@ -215,25 +211,6 @@ class Rows:
             field = getattr(field, "target_field", None) or field.related_model._meta.pk
             path = f"{path}__{field.name}"
         return path
-
-    def exactly(self, path: str, value: Any) -> Any:
-        """Return an expression for a value with a collation by which different texts are never equal."""
-        collation = self.collation(path)
-        return Collate(Value(value), collation) if collation else value
-
-    def collation(self, path: str) -> str | None:
-        """Return a collation, if to the column's, different texts may be equal: by default, to MariaDB's and MySQL's,
-        "A", "a" and "a " are."""
-        field = self.index.faceting.reading(path).field(path)
-        if not isinstance(field, (models.CharField, models.TextField)):
-            return None
-        if self.connection.vendor != "mysql":
-            return (
-                {"postgresql": "C", "sqlite": "BINARY"}.get(self.connection.vendor)
-                if field.db_collation
-                else None
-            )
-        return "utf8mb4_nopad_bin" if self.connection.mysql_is_mariadb else "utf8mb4_0900_bin"  # type: ignore[attr-defined]
 
 
 def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:

@@ -185,13 +185,11 @@ def _side(rows: Rows, ours: models.QuerySet[Any], positions: range, base: int) -
 
     def find(wanted: Sequence[int]) -> Iterator[Dealt]:
         if isinstance(wanted, range):
-            ordered = ours.order_by(*rows.ascending).values_list("pk", *rows.order.paths)
+            ordered = ours.order_by(*rows.ascending).values_list("pk", *rows.columns)
             numbered = zip(wanted, ordered[wanted.start - base : wanted.stop - base], strict=False)
             return ((at, rows.row(pk, values)) for at, (pk, *values) in numbered)
         position = Window(RowNumber(), order_by=rows.ascending) + (base - 1)
-        columns = ours.annotate(zrank_position=position).values_list(
-            "zrank_position", "pk", *rows.order.paths
-        )
+        columns = ours.annotate(zrank_position=position).values_list("zrank_position", "pk", *rows.columns)
         parts = (columns.filter(zrank_position__in=chunk) for chunk in batched(wanted, CHUNK))
         found = chain.from_iterable(part.order_by("zrank_position") for part in parts)
         return ((at, rows.row(pk, values)) for at, pk, *values in found)

@@ -11,14 +11,9 @@ from operator import itemgetter
 from threading import local
 from typing import Any, Final, NamedTuple
 
-from django.conf import settings
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import (
-    DateField,
-    DateTimeField,
-    DecimalField,
-    DurationField,
     Exists,
     F,
     Func,
@@ -28,14 +23,14 @@ from django.db.models import (
     QuerySet,
     Subquery,
     TextField,
-    UUIDField,
     Value,
 )
 from django.db.models.expressions import OrderBy
 from django.template.defaultfilters import pluralize
 
 from ..capture.watched_tables import every_row
-from ..codec.fields import follow, value_field
+from ..codec.fields import follow
+from ..codec.kinds import kind_of
 from ..codec.units import Number, is_queryable
 from ..conf import get_settings
 from ..exceptions import Unrankable
@@ -52,21 +47,6 @@ EncodedRow = tuple[Any, Number, bytes]
 
 _NAMES: Final = 10_000
 """The number of combinations of facet values whose rankings' names are cached."""
-
-
-_CONVERTED: Final = DateField, DecimalField, DurationField, UUIDField
-"""Fields whose values SQLite stores as another type."""
-
-
-_DATE: Final = (
-    "CASE WHEN %(expressions)s >= '0001-01-01' AND %(expressions)s < '10000-01-01' THEN %(expressions)s END"
-)
-"""A date or a time of PostgreSQL; null if Python has none: ``infinity``, or a year beyond 9999."""
-
-_MICROSECONDS: Final = (
-    "CASE WHEN isfinite(%(expressions)s) THEN (EXTRACT(EPOCH FROM %(expressions)s) * 1000000)::bigint END"
-)
-"""A moment as PostgreSQL counts it: the driver takes 3 µs to make a ``datetime``."""
 
 
 class _Unreadable(NamedTuple):
@@ -257,17 +237,14 @@ def _columns(index: RankIndex) -> list[str]:
 
 
 def fastest(index: RankIndex, path: str) -> str | Func:
-    """Return the expression by which a column is read: for a moment on PostgreSQL, its microseconds, which is fastest.
-    A primary key is read as it is, because it names the member."""
+    """Return the expression by which a column is read. A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
     *_, field = follow(index.model, path)
-    values = value_field(field)
-    if path != "pk" and vendor == "postgresql" and type(field) is DateTimeField and settings.USE_TZ:
-        return _Readable(path, template=_MICROSECONDS)
-    if path != "pk" and vendor == "postgresql" and isinstance(values, DateField):
-        return _Readable(path, template=_DATE)
-    is_converted = vendor == "sqlite" and isinstance(values, _CONVERTED)
-    return _Readable(path) if is_converted or hasattr(values, "from_db_value") else path
+    kind = kind_of(field)
+    if path != "pk" and (template := kind.reading(vendor)):
+        return _Readable(path, template=template)
+    is_converted = (kind.converts and vendor == "sqlite") or hasattr(kind.field, "from_db_value")
+    return _Readable(path) if is_converted else path
 
 
 def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[Any]], Sequence[Any]]:
