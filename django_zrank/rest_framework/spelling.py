@@ -32,7 +32,7 @@ PRINTABLE: Final = r"(?!\+)[!-~](?:[ -~]*[!-~])?"
 """ASCII, without spaces at the ends or a plus sign."""
 
 _DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME: Final = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+_TIME: Final = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,12})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 
 _PATTERNS: Final[dict[Any, str]] = {
     models.BooleanField: "(?i:true|false)",
