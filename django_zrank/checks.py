@@ -212,9 +212,9 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def check_tables(
     app_configs: Apps, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """What only the databases can tell: ``migrate`` and ``check --database`` ask them."""
-    hint = "Rank a table that triggers can watch, in the database in which it is written; or set ZRANK = "
-    hint += '{"CAPTURE": "signals"}, whose gaps are documented.'
+    """Check what only the databases can tell: ``migrate`` and ``check --database`` ask them."""
+    hint = "Rank a table that triggers can watch, in the database in which it is written. Remove ON DELETE CASCADE "
+    hint += 'from its keys: Django deletes the rows. Or set ZRANK = {"CAPTURE": "signals"}, whose gaps are documented.'
     found: list[CheckMessage] = []
     for using in databases or ():
         indexes, own = captured(using), dict[str, str]()
@@ -287,7 +287,7 @@ def check_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 @register("zrank", deploy=True)
 def check_deployed_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """Those of a deployment."""
+    """The checks of views that ``check --deploy`` runs."""
     return _run_view_checks(app_configs, deploy=True, **kwargs)
 
 

@@ -424,10 +424,10 @@ def status(using: str, indexes: Collection[RankIndex], *, thorough: bool = False
 
 
 def unwatchable(using: str, indexes: Collection[RankIndex]) -> Iterator[tuple[RankIndex, str, str]]:
-    """Yield each index with a table that triggers can't watch, and the reason."""
+    """Yield each index with a table that triggers can't watch, or with one of the app's own that can't hold marks, and
+    the reason."""
     for index in indexes:
-        own = _triggers(using, [index])
-        if own and own.units:
+        if own := _triggers(using, [index]):
             yield from ((index, table, problem) for table, problem in sorted(own.dialect.problems().items()))
 
 

@@ -30,7 +30,7 @@ PRINTABLE: Final = r"(?!\+)[!-~](?:[ -~]*[!-~])?"
 """ASCII, without spaces at the ends or a plus sign."""
 
 DATE: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-TIME: Final = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+TIME: Final = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,12})?)?"
 
 
 def spelled(pattern: str, text: str) -> str:

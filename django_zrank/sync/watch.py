@@ -75,12 +75,11 @@ def sync(
     ``due``: a function that decides whether to flush scores and remove idle members now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
-    :exc:`~django_zrank.exceptions.Busy` if rows stay locked; and ``TransactionManagementError`` inside a transaction.
+    :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``OperationalError`` if the database takes no writes; and
+    ``TransactionManagementError`` inside a transaction.
     """
     index = index.instance()
-    if (
-        look
-    ):  # where no mark waits, nothing else would tell a former primary from the one where marks wait now
+    if look:  # a former primary, where no mark waits, looks like one that is up to date
         require_writable(index.get_using())
     before = _generations(index)
     failure: ZRankError | None = None

@@ -332,6 +332,7 @@ SPELLINGS: list[tuple[str, str, str]] = [
     ("day/recommendations/", "near", "2026-11-12"),
     ("moment/recommendations/", "near", "2026-11-12T13:14:15.123456Z"),
     ("moment/recommendations/", "near", "2026-11-12 13:14:15"),
+    ("moment/recommendations/", "near", "2026-11-12T13:14:15.1234567+05:30"),  # as .NET writes it
     ("span/recommendations/", "near", "12:13:14"),
     ("span/recommendations/", "near", "P12D"),
     ("real/recommendations/?near=1", "band", "12.5"),
