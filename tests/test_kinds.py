@@ -24,11 +24,11 @@ from rest_framework.test import APIRequestFactory
 
 import django_zrank
 from django_zrank import RankIndex
+from django_zrank.capture import triggers
 from django_zrank.codec import kinds
 from django_zrank.codec.kinds import KINDS, Kind, kind_of
 from django_zrank.codec.order import Order
 from django_zrank.rest_framework import LeaderboardViewSet, RecommendationViewSet
-from django_zrank.capture import triggers
 from django_zrank.sync.push import push
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
