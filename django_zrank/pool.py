@@ -71,5 +71,6 @@ def guard(client: Client) -> Client:
     settings name, and other threads may be using it, so it only changes its class."""
     pool = client.connection_pool
     if not isinstance(pool, Dropping):
-        pool.__class__ = dropping(type(pool), Dropping)
+        kind: Any = type(pool)
+        pool.__class__ = dropping(kind, Dropping)
     return client
