@@ -133,7 +133,8 @@ class Keys(_Keys):
     @property
     def intersections(self) -> str:
         """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds. Beside it,
-        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all."""
+        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all; and
+        ``<intersections>:large``, sorted set, those of more than 1 MiB -> until when they are read."""
         return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:
