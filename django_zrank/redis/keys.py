@@ -121,7 +121,8 @@ class Keys(_Keys):
         """Sorted set, kept for some seconds: the ranking of the members that match several filters; or hash, their
         counts by a facet. Until it is complete, ``<intersection>:new`` is filled, with ``…:new:making``, text, how far
         that has come, and ``…:new:noted``, hash, how members with tie bytes are stored in it, or the names of the
-        rankings of those that were counted."""
+        rankings of those that were counted. ``<intersection>:gathered``, sorted set, within a call alone: the
+        members of small groups that match."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 

@@ -258,8 +258,9 @@ with ThreadPoolExecutor(12) as threads:
 
 def test_threads_wait_for_a_connection_of_a_pool_that_blocks(redis_binary: str, tmp_path: Path) -> None:
     """The settings of docs/async.md."""
-    (options,) = re.findall(r"```python\n(CACHES\[.*?)```", (ROOT / "docs/async.md").read_text(), re.DOTALL)
-    options = f"{SETTINGS}\n{options}".replace('"max_connections": 50', '"max_connections": 2')
+    (text,) = re.findall(r"```python\n(CACHES = .*?)```", (ROOT / "docs/async.md").read_text(), re.DOTALL)
+    options = f"{SETTINGS}\n{text}\nCACHES['zrank']['LOCATION'] = os.environ['PROJECT_REDIS']\n"
+    options = options.replace('"max_connections": 50', '"max_connections": 2')
     with RedisServer(redis_binary) as server:
         project = Project(tmp_path, server.url, {**FILES, "settings.py": options}, live=False)
         project.shell(LIVE)
