@@ -38,7 +38,8 @@ class Keys(_Keys):
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
         combined.
 
-        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks."""
+        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks, and
+        ``removed``, the latest one up to which a push took members for idle."""
         return f"{self.tag}:meta"
 
     @property

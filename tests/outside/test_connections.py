@@ -265,3 +265,34 @@ def test_threads_wait_for_a_connection_of_a_pool_that_blocks(redis_binary: str, 
         project = Project(tmp_path, server.url, {**FILES, "settings.py": options}, live=False)
         project.shell(LIVE)
         assert project.shell(WAITING).strip() == str(list(range(19, 31)))
+
+
+IMPORTS = """
+import asyncio, sys
+from players.zrank import PlayerRank
+
+class Finder:
+    def find_spec(self, name, *args):
+        if asyncio._get_running_loop() is not None:
+            imported.append(name)
+
+imported = []
+sys.meta_path.insert(0, Finder())
+
+async def ask():
+    return await asyncio.gather(*(call() for call in CALLS))
+
+replies = asyncio.run(ask())
+print(replies, [name for name in imported if "redis" in name or "zrank" in name])
+"""
+
+
+@pytest.mark.parametrize(
+    "calls", ["PlayerRank.ranking.acount, PlayerRank.ranking.acount", "PlayerRank.group('guests').acount"]
+)
+def test_no_client_is_imported_on_the_event_loop(calls: str, redis_binary: str, tmp_path: Path) -> None:
+    with RedisServer(redis_binary) as server:
+        project = Project(tmp_path, server.url, FILES, live=False)
+        project.shell(LIVE)
+        said = project.shell(IMPORTS.replace("CALLS", f"[{calls}]"))
+    assert said.strip() in ("[30, 30] []", "[0] []")
