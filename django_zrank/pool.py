@@ -28,7 +28,8 @@ class Dropping:
         return connection
 
     def release(self, connection: Any) -> None:
-        if _is_interrupted(connection):
+        error = sys.exc_info()[1]
+        if error is not None and _is_interrupted(connection, error):
             connection.disconnect()
         super().release(connection)  # type: ignore[misc]
 
@@ -42,9 +43,9 @@ class AsyncDropping:
         return connection
 
     def release(self, connection: Any) -> Coroutine[Any, Any, None]:
-        return self._release(
-            connection, is_interrupted=_is_interrupted(connection)
-        )  # awaited in another task
+        error = sys.exc_info()[1]  # the coroutine may be awaited in another task
+        is_interrupted = error is not None and _is_interrupted(connection, error)
+        return self._release(connection, is_interrupted=is_interrupted)
 
     async def _release(self, connection: Any, *, is_interrupted: bool) -> None:
         if is_interrupted:
@@ -52,12 +53,11 @@ class AsyncDropping:
         await super().release(connection)  # type: ignore[misc]
 
 
-def _is_interrupted(connection: Any) -> bool:
-    """Return True if an exception is raised that wasn't yet handled when the connection was taken. redis-py releases
-    connections in a ``finally`` clause."""
-    error, handled = sys.exc_info()[1], getattr(connection, "zrank_handled", None)
-    connection.zrank_handled = None
-    return error is not None and error is not handled and not isinstance(error, RedisError)
+def _is_interrupted(connection: Any, error: BaseException) -> bool:
+    """Return True if the exception that is raised or handled wasn't yet handled when the connection was taken. redis-py
+    releases connections in a ``finally`` clause."""
+    handled, connection.zrank_handled = getattr(connection, "zrank_handled", None), None
+    return error is not handled and not isinstance(error, RedisError)
 
 
 @cache
