@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import inspect
 import re
 from collections import Counter
@@ -25,11 +26,14 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 from django_redis.cache import RedisCache
+from django_redis.pool import get_connection_factory
+from redis.connection import parse_url
 
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
 from .capture.watched_tables import unseen_tables, watched_tables
+from .cluster import ConnectionFactory
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
@@ -141,12 +145,16 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    options = config.get("OPTIONS", {})
-    pool = options.get("CONNECTION_POOL_KWARGS", {})
+    try:
+        found = list(_client_options(config))
+    except Exception as raised:  # noqa: BLE001 - whatever redis-py refuses
+        hint = "Correct its LOCATION or its OPTIONS."
+        yield checks.Error(f"CACHES[{alias!r}] has no client: {raised}", hint=hint, id="zrank.E006")
+        return
     missing = [
         name
         for name in ("SOCKET_CONNECT_TIMEOUT", "SOCKET_TIMEOUT")
-        if not options.get(name) and not pool.get(name.lower())
+        if not all(options.get(name.lower()) for options in found)
     ]
     if missing:
         yield checks.Warning(
@@ -155,10 +163,34 @@ def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
             hint="Set both in its OPTIONS; 1 second is plenty.",
             id="zrank.W002",
         )
-    if pool.get("decode_responses"):
-        message = f"CACHES[{alias!r}] decodes responses, but members may be bytes."
-        hint = "Remove decode_responses from CONNECTION_POOL_KWARGS."
+    if altering := {name: None for options in found for name in _altering(options)}:
+        message = f"CACHES[{alias!r}] sets {', '.join(altering)}: Redis would get or return other bytes than it holds."
+        hint = "Remove it from LOCATION, CONNECTION_POOL_KWARGS or REDIS_CLIENT_KWARGS."
         yield checks.Error(message, hint=hint, id="zrank.E006")
+
+
+def _client_options(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the options of the connections to each server, wherever django-redis takes them from. Connects to none."""
+    location, options = config.get("LOCATION", ""), dict(config.get("OPTIONS", {}))
+    factory: Any = get_connection_factory(options)
+    for url in location.split(",") if isinstance(location, str) else location:
+        given = factory.make_connection_params(url)
+        if isinstance(factory, ConnectionFactory):  # it has no pool before it has connected
+            own = {**given, **factory.pool_cls_kwargs, **factory.redis_client_cls_kwargs}
+            yield {**own, **(parse_url(url) if "://" in url else {})}  # type: ignore[no-untyped-call]
+        else:
+            pool = factory.get_connection_pool(given)
+            yield {**pool.connection_kwargs, "cache": getattr(pool, "cache", None)}
+
+
+def _altering(options: dict[str, Any]) -> Iterator[str]:
+    """Return those of the options of a client that change bytes on their way, or answer in the server's stead."""
+    yield from (name for name in ("decode_responses", "cache_config", "cache") if options.get(name))
+    with suppress(LookupError):
+        if codecs.lookup(options.get("encoding", "utf-8")).name == "utf-8":
+            yield from ["encoding_errors"] * (options.get("encoding_errors", "strict") != "strict")
+            return
+    yield "encoding"
 
 
 def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -28,6 +28,8 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from .pool import guard
+
 __all__ = [
     "ConnectionFactory",
     "is_cluster",
@@ -41,7 +43,14 @@ __all__ = [
 ]
 
 
-class Cluster(RedisCluster):
+class _Nodes(RedisCluster):
+    """The client of a cluster, which drops connections whose use was interrupted."""
+
+    def get_redis_connection(self, node: ClusterNode) -> Any:
+        return guard(super().get_redis_connection(node))
+
+
+class Cluster(_Nodes):
     """The client of a cluster."""
 
     def __init__(self, **params: Any) -> None:
@@ -53,7 +62,7 @@ class Cluster(RedisCluster):
         """A client whose connections may read from replicas. Those of this one may not: a primary that became a replica
         would go on answering them."""
         strategy = LoadBalancingStrategy.RANDOM_REPLICA
-        return RedisCluster(**{**self._params, "load_balancing_strategy": strategy})
+        return _Nodes(**{**self._params, "load_balancing_strategy": strategy})
 
 
 class ConnectionFactory(BaseFactory):  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from functools import cache, partial
 from itertools import chain
@@ -139,9 +140,10 @@ class Scores:
 
     def _touching(self, texts: list[str]) -> Query[list[list[str]]]:
         """Return the members that aren't ranked, and those whose column is due."""
-        layout = self.index.layout
+        layout, awake = self.index.layout, self.index.awake
+        rest = awake.rest // timedelta(microseconds=1)  # type: ignore[union-attr]
         found = yield from reader_of(self.index).gathering(
-            lambda keys, own: Touch(layout, own).query(keys), texts
+            lambda keys, own: Touch(layout, own, rest).query(keys), texts
         )
         return [list(chain.from_iterable(texts)) for texts in zip(*found, strict=True)]
 

@@ -186,6 +186,9 @@ class Swept(NamedTuple):
     moment: int | None
     """The time up to which members that were last seen then have marks; None if there is no note."""
 
+    removed: int | None = None
+    """The latest time up to which a push took members that were last seen then for idle; None if there is no note."""
+
 
 class Replaced(Exception):
     """Another generation or server has replaced the one that was being compared."""
@@ -535,12 +538,18 @@ class Store(Executor):
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        generation, term, moment = self.read_meta("generation", "term", "swept")
-        return Swept(generation, term, int(moment) if moment else None)
+        generation, term, *moments = self.read_meta("generation", "term", "swept", "removed")
+        return Swept(generation, term, *(int(moment) if moment else None for moment in moments))
 
     def note_swept(self, since: Swept, moment: int) -> bool:
         """Note progress since ``since`` was read. Return False on another server or build."""
-        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), (since.generation, since.term, moment))
+        was_ahead = since.removed is not None and since.removed > moment
+        arguments = since.generation, since.term, moment, since.removed if was_ahead else ""
+        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), arguments)
+
+    def note_removal(self, moment: int) -> None:
+        """Note that a push takes members for idle that were last seen at ``moment``, or before."""
+        self.call(scripts.NOTE_REMOVAL, (self.keys.meta,), (moment,))
 
     # Verifying
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +12,9 @@ from redis import Redis
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
 from django_zrank.queries.counts import CountFacet
 from django_zrank.ranking import Ranking
-from tests.populations import populate
+from tests.populations import fill, populate
 from tests.test_ranking import CompetitorRank
+from tests.testapp.zrank import PlayerRank
 
 SIZE = 6_000
 REGIONS = ("kantou", "kansai", "tohoku", "kyushu")
@@ -69,9 +71,8 @@ def test_one_who_may_not_wait_is_refused_and_a_later_call_goes_on(zrank: Redis, 
     assert found == SIZE * 3 // 4
 
 
-@pytest.mark.parametrize("bound", [{"MAX_COMBINATIONS": 2}, {"MAX_COMBINATION_BYTES": 20_000}], ids=repr)
-def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any, bound: dict[str, int]) -> None:
-    settings.ZRANK = bound
+def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any) -> None:
+    settings.ZRANK = {"MAX_COMBINATION_BYTES": 20_000}
     made, refused = [], []
     for region in REGIONS:
         try:
@@ -81,10 +82,31 @@ def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any, bound: 
             refused.append(str(error))
     assert made
     assert refused
-    assert all(name in error for name in bound for error in refused)
+    assert all("MAX_COMBINATION_BYTES" in error for error in refused)
     # What is there is read on, and what needs no intersection is asked as ever.
     assert ranking.exclude(region=made[0]).count() in (299, 300)
     assert ranking.filter(region="kantou").count() == 99
+
+
+def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
+    """They take more than 1 MiB."""
+    settings.ZRANK = {"MAX_COMBINATIONS": 1}
+    fill(PlayerRank, {pk: pk for pk in range(1, 48_001)})
+    ranking, live = PlayerRank.ranking, PlayerRank.ranking.store.live
+    members = {"first": range(1, 24_001), "second": range(24_001, 48_001), "few": range(5)}
+    for group, own in members.items():
+        zrank.zadd(live.group(group), dict.fromkeys(own, math.inf))
+    assert ranking.filter(group="first").count() == 24_000
+    (first,) = zrank.zrange(live.intersections + ":large", 0, -1)
+    for other in ("few", "nobody"):
+        assert ranking.filter(group=other).count() <= 5  # small ones
+    with pytest.raises(FilterNotReady, match=r" 3 other combinations take .*MAX_COMBINATIONS"):
+        ranking.filter(group="second").count()
+    assert ranking.filter(group="first").count() == 24_000  # is there
+    for key in (live.intersections, live.intersections + ":large"):  # its time is over
+        zrank.zadd(key, {first: 1})
+    assert ranking.filter(group="second").count() == 24_000
+    assert first not in zrank.zrange(live.intersections + ":large", 0, -1)
 
 
 def test_one_beside_thousands_measures_only_itself(
@@ -119,6 +141,7 @@ def test_memory_is_that_of_those_in_the_list(zrank: Redis, ranking: Ranking[Any]
     assert ranking.filter(region="kantou", platform="pc").count() == 99
     assert len(sizes()) == 2
     assert all(0 < zrank.ttl(key) <= 130 for key in (registry, registry + ":sizes"))
+    assert not zrank.exists(registry + ":large")
 
 
 def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
@@ -165,7 +188,7 @@ def test_draws_from_many_bands_are_not_refused(ranking: Ranking[Any], settings: 
         for pk in range(1, 4001)
     }
     populate(Bounded, rows)
-    settings.ZRANK = {"MAX_COMBINATIONS": 3}
+    settings.ZRANK = {"MAX_COMBINATION_BYTES": 100_000}
     few = ranking.exclude(region="kantou")
     for pk in range(1000, 3000, 100):
         drawn = few.recommend(pk, 5, band=900)

@@ -341,6 +341,17 @@ paired = [pk for pair in pairs for pk in pair]
 assert len(paired) == len(set(paired)) > 60
 assert not set(paired) & set(four)
 assert matchmaking.waiting.count() == 100 - 5 - len(paired)
+
+banned, late = players[0], players[1]
+matchmaking.waiting.clear()
+matchmaking.join(banned)
+PlayerRank.model.objects.filter(pk=banned.pk).delete()
+assert matchmaking.match(banned, 60) is None
+assert banned.pk not in matchmaking.waiting
+matchmaking.join(late)
+matchmaking.join(banned)
+assert matchmaking.match(late, 60) is None
+assert late.pk in matchmaking.waiting
 print("matched", len(matches), "in a batch", len(pairs))
 """
 

@@ -113,7 +113,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent cluster models embedded transactions",
+    "exceptions signals conf recent pool cluster models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",

@@ -1,10 +1,13 @@
--- uses: built, cards, bands, sort_keys, positions, exact, clock, tests
+-- uses: built, cards, bands, sort_keys, positions, exact, clock, tests, gathered
 -- Count the members of a band on either side of a member, and deal some of them at random: all draws but the plain one
 -- of sample_nearby.lua. The client takes from these cards who may be offered; from several shards, in turn.
 --
 -- If the member isn't in this ranking, each side ends among the members with its score. Finding that position takes a
 -- search, so each side is dealt with all of these, and the client passes over those of the other side. The position is
 -- searched for only if they are more than a quarter of a side.
+--
+-- If all who pass the tests are in a group that is small beside the ranking, its members are gathered, and the cards are
+-- theirs alone: testing those of the ranking would take longer, and an intersection that is kept would hide who joins.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index, or of a shard
@@ -30,6 +33,7 @@
 --       high_bytes  the bytes of the first member after it, among those with the score 'high'; '' if it ends with a score
 --       tests    tests that a member must pass, such as '+r2-g1': '+' or '-' (in one of its sets, or in none), 'r' or 'g'
 --                (rankings of stored members, or groups of primary keys) and the number of its sets; or nothing
+--       gathering  '' to gather the members of small groups if that is quicker; 'yes' or 'no'
 --       shown    '1' to return the members in 'seen'
 --       small    the most members of a side that is dealt whole
 --       barred   number of members that the client may have to pass over: as they may be on this side, more are dealt
@@ -41,19 +45,22 @@
 --       above_most
 --       above_skipped
 --       above_numbers
--- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, 1 if the intersection
---         exists, the primary keys of the newest 1,000 members that were shown (the last one first), then for either side
---         {its members, 'whole' or 'some' as it is dealt, then of each that is dealt the stored member, its score and, if
---         there is a method, its rank less 1: nil for one that fails the tests, which a whole side leaves out}}. What one
---         side has too few of is added to what is wanted of the other. {'not ranked'} if a member that is looked up is not
---         in live; {'moved'} if one is 'checked' and has another score; the errors of lib/built.lua.
--- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
+-- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, 'gathered', or 'made' if
+--         the intersection exists, or '', the primary keys of the newest 1,000 members that were shown (the last one first),
+--         then for either side {its members, 'whole' or 'some' as it is dealt, then of each that is dealt the stored member,
+--         its score and, if there is a method, its rank less 1: nil for one that fails the tests, which a whole side leaves
+--         out}}. What one side has too few of is added to what is wanted of the other. {'not ranked'} if a member that is
+--         looked up is not in live; {'not gathered'} if groups are too large to be gathered; {'moved'} if one is 'checked'
+--         and has another score; the errors of lib/built.lua.
+-- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties; 1 ms
+--       for each 300 members that are gathered.
 
 local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local generation, width, memberships, reverse, method, member, own, score, stored, measure, low, low_bytes, high,
-  high_bytes, tests, shown, small, barred, below, below_most, below_skipped, below_numbers, above, above_most, above_skipped,
-  above_numbers = unpack(ARGV)
+  high_bytes, tests, gathering, shown, small, barred, below, below_most, below_skipped, below_numbers, above, above_most,
+  above_skipped, above_numbers = unpack(ARGV)
 local FIRST_TEST = 6
+local MOST = 1000 -- members that are gathered; with more, a call would take longer than 5 ms
 local call = redis.call
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
@@ -69,11 +76,25 @@ local among = own ~= 'other' and stands_at(live, stored, score) and 1 or 0
 if own == 'checked' and among == 0 then
   return {'moved'}
 end
-local passes, made
+local passes
+local made, gathered = tests ~= '' and call('EXISTS', intersection) == 1 and 'made' or '', nil
 if tests ~= '' then
-  local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
-  ranking, passes = smallest_ranking(checks, ranking), tester(checks, layout, live, clock())
-  made = call('EXISTS', intersection)
+  local checks, now, aside = parse_tests(tests, KEYS, FIRST_TEST, live), clock(), intersection .. ':gathered'
+  local size, groups = smallest_groups(checks)
+  ranking = smallest_ranking(checks, ranking)
+  -- If n of N members pass, it takes N / n tests to find one. To gather all takes as long as a draw if n is about 4 * sqrt(N).
+  local most = gathering == 'no' and 0 or MOST
+  if gathering == '' then
+    most = math.min(most, 4 * math.sqrt(call('ZCARD', ranking)))
+  end
+  if size and size <= most and gather(aside, groups, checks, layout, live, now) then
+    gathered, made = aside, 'gathered'
+    ranking = gathered
+  elseif gathering == 'yes' then
+    return {'not gathered'}
+  else
+    passes = tester(checks, layout, live, now)
+  end
 end
 if among == 1 and ranking ~= live and not stands_at(ranking, stored, score) then
   among = 0
@@ -177,4 +198,8 @@ local function dealt(side)
 end
 
 shown = shown == '1' and call('ZREVRANGEBYSCORE', seen, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
-return {'dealt', stored, score, math.max(0, high - low + 1) - among - elsewhere, made or 0, shown, dealt(below), dealt(above)}
+local reply = {'dealt', stored, score, math.max(0, high - low + 1) - among - elsewhere, made, shown, dealt(below), dealt(above)}
+if gathered then
+  call('UNLINK', gathered)
+end
+return reply

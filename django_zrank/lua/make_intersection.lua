@@ -24,7 +24,7 @@
 --       last        '1' if another client may go on after this piece
 --       page        number of members to read
 --       limit       the most members of the smallest set
---       most        the most intersections of the index
+--       most        the most large intersections of the index
 --       bytes       the most memory that these may take
 --       life        milliseconds for which it is kept, from the beginning of its making
 --       share       the same as a multiple of the time of its making, if that is longer
@@ -37,6 +37,7 @@ local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3
 local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
   unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
+local SMALL = 1048576 -- bytes up to which an intersection doesn't count as one of the most: its making takes few calls
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
 dense, page = dense == '1' and not counts, tonumber(page)
@@ -96,7 +97,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
 end
 
 -- The memory of each, and by '' of all: no call measures all of them, as there may be thousands.
-local sizes = intersections .. ':sizes'
+local sizes, large = intersections .. ':sizes', intersections .. ':large'
 local function keys_of(name)
   local keys = unfinished(name)
   keys[#keys + 1], keys[#keys + 2] = name, values_key(name)
@@ -111,18 +112,25 @@ local function forget(name)
   set_size(name, 0)
   call('HDEL', sizes, name)
   call('ZREM', intersections, name)
+  call('ZREM', large, name)
 end
 local function note(milliseconds)
   if call('EXISTS', intersections) == 0 then
-    call('UNLINK', sizes)
+    call('UNLINK', sizes, large)
   end
-  call('ZADD', intersections, integer(now + milliseconds), intersection)
+  local until_then = integer(now + milliseconds)
+  call('ZADD', intersections, until_then, intersection)
   local memory = 0
   for _, key in ipairs(keys_of(intersection)) do
     memory = memory + (call('MEMORY', 'USAGE', key, 'SAMPLES', 1) or 0)
   end
   set_size(intersection, memory)
-  for _, key in ipairs({intersections, sizes}) do
+  if memory > SMALL then
+    call('ZADD', large, until_then, intersection)
+  else
+    call('ZREM', large, intersection)
+  end
+  for _, key in ipairs({intersections, sizes, large}) do
     for _, condition in ipairs({'NX', 'GT'}) do
       call('PEXPIRE', key, integer(milliseconds + SPARE), condition)
     end
@@ -135,10 +143,11 @@ if state.pieces % 16 == 0 then
   for _, name in ipairs(call('ZRANGE', intersections, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
     forget(name)
   end
-  local number, memory = call('ZCOUNT', intersections, '(' .. now, '+inf'), tonumber(call('HGET', sizes, ''))
-  if number > tonumber(most) or memory > tonumber(bytes) then
+  local memory = tonumber(call('HGET', sizes, ''))
+  local is_one_more = call('ZSCORE', large, intersection) and call('ZCOUNT', large, '(' .. now, '+inf') > tonumber(most)
+  if is_one_more or memory > tonumber(bytes) then
     forget(intersection)
-    return {'full', number, memory}
+    return {'full', call('ZCOUNT', intersections, '(' .. now, '+inf'), memory}
   end
 end
 

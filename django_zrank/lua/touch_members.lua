@@ -7,13 +7,14 @@
 --       touched      sorted set, member -> when its column may be written again
 -- ARGV  generation   that the client believes to be live
 --       memberships  '1' if members have memberships
+--       rest         microseconds between two writes of a column: a time that is further away was noted by a wrong clock
 --       …            then members: primary keys as text; 1,000 at most
 -- Returns {the members that aren't ranked, those whose column is due}; and errors, as in change_scores.lua.
 -- Cost  O(members * log(size)).
 
 local live, meta, touched = KEYS[1], KEYS[2], KEYS[3]
-local generation, memberships = unpack(ARGV, 1, 2)
-local FIRST = 3
+local generation, memberships, rest = unpack(ARGV, 1, 3)
+local FIRST = 4
 
 require_writable(meta, generation)
 local members = {unpack(ARGV, FIRST)}
@@ -26,7 +27,7 @@ local now, missing, due = clock(), {}, {}
 for n, rested in ipairs(redis.call('ZMSCORE', touched, unpack(members))) do
   if not (plain[n] or known[n]) then
     missing[#missing + 1] = members[n]
-  elseif not rested or tonumber(rested) <= now then
+  elseif not rested or tonumber(rested) <= now or tonumber(rested) > now + rest then
     due[#due + 1] = members[n]
   end
 end

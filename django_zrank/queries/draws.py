@@ -40,6 +40,9 @@ _LOOK_UPS: Final = 400
 _REMEMBERED: Final = 700
 """Microseconds that it takes to read up to 1,000 members that were shown before."""
 
+_GATHERED: Final = 3000
+"""Microseconds that it takes to gather up to 1,000 members of small groups."""
+
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for among ties in the round trip that draws them."""
 
@@ -209,7 +212,15 @@ class Drawing:
         self._rng = draw.chance
         self._text = draw.member or ""
         self._own = None if draw.member is None else shards.of(self._text)
-        self._tests = view.ranking is None and draw.measure != "ranks"
+        by_rank = draw.measure == "ranks"
+        groups = any(clause.kind == "g" and not clause.negated for clause in view.scope.clauses)
+        self._gathering = ("yes" if by_rank else "") if groups and not (by_rank and ends) else "no"
+        """Whether shards gather the members of small groups: "yes", "no", or "" if they choose."""
+
+        self._gathered: dict[int, str] = {}
+        """What each shard chose in this band."""
+
+        self._tests = view.ranking is None and (not by_rank or self._gathering == "yes")
         self._trips = self._tried = 0
         self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
         """Members that were shown before, by their primary keys: numbered in this order; None until they are read."""
@@ -249,7 +260,8 @@ class Drawing:
         self._hand = Hand(draw.wanted, len(self.shards.keys), self._rng, reverse=view.reverse)
         self._known: set[bytes] = set()
         self._inside: dict[int, int] = {}
-        self._made = self._reads = False
+        self._made = self._reads = self._is_large = False
+        self._gathered.clear()
         self._passed_over.clear()
         if self._find_ends:
             ends = yield from self._find_ends(band)
@@ -265,11 +277,17 @@ class Drawing:
                 yield from queries[0]
             else:
                 yield from together(queries, spread=len(self.shards.keys) > 1)
+            if self._is_large:
+                self._gathering, self._tests = "no", False
+                return (yield from self._from_band(band))
             if self.me is None:
                 return False
             if not (yield from self._take(more)):
                 break
             if self._tests and self._is_sparse():
+                if not self._gathering:
+                    self._gathering = "yes"
+                    return (yield from self._from_band(band))
                 if self._uses_made or sum(self._inside.values()) > _READ:
                     self._tests = False
                     return (yield from self._from_band(band))
@@ -342,6 +360,7 @@ class Drawing:
             *(
                 *ends,
                 str(view.scope) if self._tests else "",
+                self._gathered.get(shard, self._gathering) if self._tests else "",
                 int(reads_shown),
                 _SMALL_TESTED if self._tests else _SMALL,
             ),
@@ -355,6 +374,8 @@ class Drawing:
         seen = keys.seen(self._text)
         if self._tests:
             where = (keys.root, keys.root, keys.meta, seen, intersection(view, keys), *view.tested(keys))
+            if self._gathering != "no":
+                cost += _GATHERED
             reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)
         else:
             light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
@@ -364,12 +385,19 @@ class Drawing:
             return
         if reply[0] == b"moved":
             raise Moved
+        if reply[0] == b"not gathered":
+            self._is_large = True
+            return
         if is_own:
             self._standing = "own"  # the member was there at one moment of the draw
         _, stored, score, self._inside[shard], made, shown, *sides = reply
         if reads_shown:
             self._shown = {who: at for at, who in enumerate(reversed(shown))}
-        self._made = bool(made)
+        if made == b"gathered":
+            self._gathered[shard] = "yes"
+        elif not self._gathering:
+            self._gathered[shard] = "no"
+        self._made = made == b"made" and self._gathering == "no"
         self.me = me or (float(score), stored)
         for decks, side in zip(self._hand.decks, sides, strict=True):
             decks[shard].add(side, 3 if ranks else 2, self._rng)

@@ -88,7 +88,7 @@ def _make(view: View, keys: Keys, key: str, facet: str, until: float) -> Query[N
             )
         if word == b"full":
             raise FilterNotReady(
-                f"no facet covers these filters, and {numbers[0] - 1} other combinations take {numbers[1]:,} bytes of "
+                f"no facet covers these filters, and {numbers[0]} other combinations take {numbers[1]:,} bytes of "
                 'Redis (ZRANK["MAX_COMBINATIONS"], ZRANK["MAX_COMBINATION_BYTES"])'
             )
         if is_last:

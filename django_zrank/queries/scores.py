@@ -75,10 +75,13 @@ class Touch(NamedTuple):
     layout: Layout
     members: Sequence[str]
 
+    rest: int = 2**53
+    """Microseconds between two writes of a column."""
+
     def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
         """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
         names = (keys.root, keys.meta, keys.touched)
-        how = (keys.generation, int(self.layout.memberships))
+        how = (keys.generation, int(self.layout.memberships), self.rest)
         found: tuple[list[str], list[str]] = [], []
         for at in range(0, len(self.members), _TOUCHED):
             piece = self.members[at : at + _TOUCHED]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.core.cache import caches
+
+from ..conf import get_settings
 from ..declaration import Declaration
 
 if TYPE_CHECKING:
     from .reader import Reader
 
-__all__ = ["reader_of"]
+__all__ = ["areader_of", "reader_of"]
 
 
 @cache
@@ -19,3 +24,23 @@ def reader_of(index: Declaration) -> Reader:
     from .reader import Reader, ShardedReader
 
     return Reader(index) if len(index.parts) == 1 else ShardedReader(index)
+
+
+_is_loaded = False
+"""True once a coroutine needs no thread to load the client."""
+
+
+def _load(index: Declaration) -> None:
+    reader_of(index)
+    with suppress(Exception):  # the call itself will raise it
+        cache: Any = caches[get_settings().redis_alias]
+        vars(cache.client)  # django-redis loads this late, too
+
+
+async def areader_of(index: Declaration) -> Reader:
+    """Return the same in a coroutine. At first, a thread loads the client, which would hold the event loop for long."""
+    global _is_loaded
+    if not _is_loaded:
+        await asyncio.to_thread(_load, index)
+        _is_loaded = True
+    return reader_of(index)

@@ -24,6 +24,7 @@ from ..cluster import is_cluster, renew, use_replica
 from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..pool import Dropping, guard
 from ..queries.query import Once, Query, drive, one
 from ..queries.request import Call, Request, Swapped
 from .fanout import send_spread
@@ -62,7 +63,9 @@ class Executor:
             require_redis()
         cache: Any = caches[get_settings().redis_alias]
         client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
-        return client
+        if isinstance(getattr(client, "connection_pool", None), Dropping) or is_cluster(client):
+            return client
+        return guard(client)
 
     @property
     def live(self) -> Keys:
@@ -159,7 +162,7 @@ class Executor:
             client = self.client
             if not is_cluster(client):
                 cache: Any = caches[get_settings().redis_alias]
-                return send_all(cache.client.get_client(write=False), calls)
+                return send_all(guard(cache.client.get_client(write=False)), calls)
             if request.spread:
                 return send_spread(client, calls, replica=True)
             replies: list[Any] = use_replica(

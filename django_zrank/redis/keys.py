@@ -38,7 +38,8 @@ class Keys(_Keys):
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
         combined, with its column and unit: ``sum:points:0``.
 
-        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks."""
+        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks, and
+        ``removed``, the latest one up to which a push took members for idle."""
         return f"{self.tag}:meta"
 
     @property
@@ -121,7 +122,8 @@ class Keys(_Keys):
         """Sorted set, kept for some seconds: the ranking of the members that match several filters; or hash, their
         counts by a facet. Until it is complete, ``<intersection>:new`` is filled, with ``…:new:making``, text, how far
         that has come, and ``…:new:noted``, hash, how members with tie bytes are stored in it, or the names of the
-        rankings of those that were counted."""
+        rankings of those that were counted. ``<intersection>:gathered``, sorted set, within a call alone: the
+        members of small groups that match."""
         digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
         return f"{self.tag}:intersection:{self.generation}:{digest}"
 
@@ -133,7 +135,8 @@ class Keys(_Keys):
     @property
     def intersections(self) -> str:
         """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds. Beside it,
-        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all."""
+        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all; and
+        ``<intersections>:large``, sorted set, those of more than 1 MiB -> until when they are read."""
         return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:

@@ -19,6 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from ..cluster import ConnectionFactory, is_cluster
+from ..pool import AsyncDropping, dropping
 from .isolation import require_redis
 from .pipelines import Pipelines
 
@@ -136,7 +137,7 @@ def copy_client(client: Redis) -> AsyncRedis:
             _options(manager.sentinel_kwargs),
             **_options(manager.connection_kwargs),
         )
-        copy: Any = redis.asyncio.sentinel.SentinelConnectionPool(  # type: ignore[no-untyped-call]
+        copy: Any = dropping(redis.asyncio.sentinel.SentinelConnectionPool, AsyncDropping)(
             pool.service_name,
             sentinel,
             is_master=pool.is_master,
@@ -146,7 +147,7 @@ def copy_client(client: Redis) -> AsyncRedis:
         )
     else:
         kind = _counterpart(pool.connection_class, redis.asyncio.connection)
-        copy = redis.asyncio.ConnectionPool(connection_class=kind, **options)
+        copy = dropping(redis.asyncio.ConnectionPool, AsyncDropping)(connection_class=kind, **options)
     return AsyncRedis.from_pool(copy)  # which it closes, too
 
 

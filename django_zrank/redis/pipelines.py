@@ -38,8 +38,8 @@ class Pipelines:
     async def send(self, calls: Sequence[Call]) -> list[Any]:
         """As :func:`send_all`. Cancelling one coroutine doesn't disturb the others."""
         if not self._senders and not self._is_alone:  # nothing to wait for
-            self._is_alone = True
             try:
+                self._is_alone = True
                 async with self._free:
                     return await send_all(self._redis, calls)
             finally:
@@ -47,10 +47,13 @@ class Pipelines:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((calls, future))
         if len(self._senders) < _AT_ONCE and len(self._senders) * _CALLS < len(self._waiting):
-            sender = asyncio.create_task(self._send_waiting())
-            self._senders.add(sender)
-            sender.add_done_callback(self._give_up)
+            self._begin()
         return await future
+
+    def _begin(self) -> None:
+        sender = asyncio.create_task(self._send_waiting())
+        self._senders.add(sender)
+        sender.add_done_callback(self._end)
 
     async def _send_waiting(self) -> None:
         """Send the waiting requests until there are none."""
@@ -58,7 +61,9 @@ class Pipelines:
         try:
             while self._waiting:
                 async with self._free:
-                    together = [self._waiting.popleft() for _ in range(min(_CALLS, len(self._waiting)))]
+                    together = list(islice(self._waiting, _CALLS))
+                    for _ in together:  # none is in neither of the two, whatever happens here
+                        self._waiting.popleft()
                     replies = iter(await self._replies([call for calls, _ in together for call in calls]))
                 for calls, future in together:
                     _settle(future, list(islice(replies, len(calls))))
@@ -66,16 +71,24 @@ class Pipelines:
             for _, future in together:
                 future.cancel()
             raise
+        except BaseException as error:  # the handler of a signal has raised it here
+            for _, future in together:
+                if not future.done():
+                    future.set_exception(fresh(error))
+            raise
         finally:
             self._senders.discard(asyncio.current_task())
 
-    def _give_up(self, sender: asyncio.Task[None]) -> None:
-        """Cancel the waiting requests of a sender that was cancelled, perhaps before it began."""
+    def _end(self, sender: asyncio.Task[None]) -> None:
+        """Cancel the waiting requests of a sender that was cancelled, perhaps before it began. Leave those of one that
+        failed to another."""
         self._senders.discard(sender)
         if sender.cancelled():
             for _, future in self._waiting:
                 future.cancel()
             self._waiting.clear()
+        elif sender.exception() and self._waiting and not self._senders:
+            self._begin()
 
     async def _replies(self, calls: Sequence[Call]) -> list[Any]:
         try:

@@ -13,7 +13,7 @@ from ..declaration import Declaration
 from ..members import members_of, named
 from ..queries.query import Query, drive
 from ..queries.request import Blocking
-from . import reader_of
+from . import areader_of, reader_of
 
 __all__ = ["Batches", "async_iterator", "async_version", "in_batches", "listed", "named_members", "verb"]
 
@@ -50,7 +50,8 @@ def async_version(
 
     @wraps(begin)
     async def aask(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
-        return await reader_of(self.index).adrive(begin(self, *args, **kwargs))
+        reader = await areader_of(self.index)
+        return await reader.adrive(begin(self, *args, **kwargs))
 
     return _named(aask, ask)
 
@@ -87,7 +88,8 @@ def async_iterator(
         return each(self, begin(self, *args, **kwargs))
 
     async def each(self: Owner, batches: Batches[Answer]) -> AsyncIterator[Answer]:
-        while batch := await reader_of(self.index).adrive(batches()):
+        reader = await areader_of(self.index)
+        while batch := await reader.adrive(batches()):
             for one in batch:
                 yield one
 

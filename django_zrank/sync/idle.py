@@ -68,8 +68,10 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
     with timezone.override(None):  # as in a push
-        if moments and max(moments) > until:  # the clock was set back: members that have left are awake again
-            rows = _fallen_asleep(index, until, max(moments)).values_list("pk", flat=True)
+        removed = [note.removed for note in notes.values() if note.removed is not None]
+        latest = max([*moments, *removed, until])
+        if latest > until:  # the clock was set back: members that have left are awake again
+            rows = _fallen_asleep(index, until, latest).values_list("pk", flat=True)
             back = list(rows[: PAGE_SIZE + 1])
             leave(index, back if len(back) <= PAGE_SIZE else [None], patience=patience)
         end: int | None = None
@@ -84,6 +86,16 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
                 break
             since = end
     return done
+
+
+def note_removal(index: RankIndex, shards: EachShard, parts: Iterable[RankIndex], before: int | None) -> None:
+    """Note the latest time at which a row was last seen that a push takes for idle, before it removes members. If a
+    sweep finds that this lies in the future, the clock was ahead, and these members return. ``before``: the same
+    before the rows were read."""
+    after = asleep_since(index)
+    if after is not None:
+        moment = after if before is None else max(before, after)
+        shards.each(parts, lambda part: Store.of(part).note_removal(moment))
 
 
 def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> int:

@@ -27,7 +27,7 @@ from ..store import Epoch, Store
 from ..transactions import is_open, require_synced, require_writable, without_waiting
 from . import rows
 from .each_shard import EachShard
-from .idle import write_seen
+from .idle import asleep_since, note_removal, write_seen
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -144,8 +144,11 @@ class Push:
             pks = list(chain.from_iterable(todo[part] for part in parts))
             stores = [self.stores[part] for part in index.parts]
             require_synced(index.get_using())
+            before = None if self.saved else asleep_since(index)  # saves don't wait for this
             found = index.split(read(index, pks, *stores), itemgetter(0))
             changes |= found
+            if index.awake and any(score is None for own in found.values() for _, score, _ in own):
+                note_removal(index, self.shards, parts, before)
             if not self.saved:  # an idle connection may lead to a former primary
                 require_writable(index.get_using())
             if len(index.parts) > 1:

@@ -76,6 +76,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).query),
     "rest_members": lambda store: store.rest_members(["1", "2"], timedelta(days=1)),
+    "note_removal": lambda store: store.note_removal(5),
     "note_swept": lambda store: store.note_swept(store.swept(), 5),
     "confirm_flush": lambda store: store.confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"]),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),

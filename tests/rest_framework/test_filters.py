@@ -404,7 +404,7 @@ def test_a_view_bounds_combinations(
     assert client.get("/regional/board/counts/", {"facet": "bio"}).status_code == 400  # of more values
     monkeypatch.setattr(LeaderboardViewSet, "max_scan", None)
     assert client.get(BOARD, query).status_code == 200
-    settings.ZRANK = {**settings.ZRANK, "MAX_COMBINATIONS": 1}
+    settings.ZRANK = {**settings.ZRANK, "MAX_COMBINATION_BYTES": 1}
     response = client.get(BOARD, {"is_active": "true", "user__isnull": "false"})
     assert (response.status_code, response.json()["code"]) == (503, "filter_not_ready")
     assert int(response.headers["Retry-After"]) >= 1

@@ -1,0 +1,81 @@
+"""Groups of members who wait, and combinations of filters that many clients ask for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from django_zrank.testing import sync_now
+from tests.testapp.models import Competitor, Nickname
+from tests.testapp.zrank import CompetitorRank, NicknameRank
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_many_small_combinations_of_one_client_keep_nobody_from_theirs(zrank: Redis) -> None:
+    """ZRANK["MAX_COMBINATIONS"] is 100."""
+    Competitor.objects.bulk_create(Competitor(points=at, region=str(at % 130)) for at in range(130))
+    sync_now(CompetitorRank)
+    for region in range(130):
+        assert CompetitorRank.ranking.exclude(region=str(region)).count() == 129
+
+
+@pytest.fixture
+def players(zrank: Redis) -> list[int]:
+    """The primary keys of many competitors, by their points; one in two is from the north."""
+    rows = [Competitor(points=at, region=("north", "south")[at % 2]) for at in range(2400)]
+    Competitor.objects.bulk_create(rows, batch_size=300)
+    sync_now(CompetitorRank)
+    return list(Competitor.objects.order_by("points").values_list("pk", flat=True))
+
+
+NARROWED: dict[str, Any] = {
+    "a group": lambda: CompetitorRank.ranking.filter(group="waiting"),
+    "one of two groups": lambda: CompetitorRank.ranking.filter(group__in=["waiting", "elsewhere"]),
+    "a facet beside it": lambda: CompetitorRank.ranking.filter(group="waiting", region="north"),
+    "but for a facet": lambda: CompetitorRank.ranking.filter(group="waiting").exclude(region="south"),
+    "but for a group": lambda: CompetitorRank.ranking.filter(group="waiting").exclude(group="banned"),
+    "reversed": lambda: CompetitorRank.ranking.filter(group="waiting").reversed(),
+}
+DRAWS: dict[str, dict[str, Any]] = {
+    "by score": {"band": 2400},
+    "by rank": {"ranks": 2400},
+    "widened": {"band": 1, "widen": (5, 2400)},
+    "remembered": {"band": 2400, "remember": timedelta(minutes=1)},
+}
+
+
+def test_who_joins_is_drawn_at_once(players: list[int]) -> None:
+    """By one who has looked before, in vain. Whether it was asked in another way makes no difference."""
+    waiting = CompetitorRank.group("waiting")
+    me, joiner, second = players[1200], players[0], players[2300]
+    for narrowed, draw in product(NARROWED.values(), DRAWS.values()):
+        require_seen_at_once(narrowed(), waiting, me, joiner, second, draw)
+
+
+def test_who_joins_a_queue_of_a_large_ranking_is_drawn_at_once(zrank: Redis) -> None:
+    Nickname.objects.bulk_create((Nickname(nick=str(at), score=at) for at in range(24_000)), batch_size=400)
+    sync_now(NicknameRank)
+    waiting, queue = NicknameRank.group("waiting"), NicknameRank.ranking.filter(group="waiting")
+    for draw in ({"band": 24_000}, {"ranks": 24_000}):
+        require_seen_at_once(queue, waiting, "12000", "0", "23000", draw)
+
+
+def require_seen_at_once(queue: Any, waiting: Any, me: Any, joiner: Any, second: Any, draw: Any) -> None:
+    def drawn() -> set[Any]:
+        return {entry.pk for entry in queue.recommend(me, **draw)}
+
+    for _ in range(2):
+        assert drawn() == set()
+        assert queue.count() == 0  # by an intersection, which is kept
+        waiting.add(joiner, expires=timedelta(minutes=1))
+        assert drawn() == {joiner}
+        waiting.add(second)
+        assert drawn() == {joiner, second}
+        waiting.remove(joiner)
+        assert drawn() == {second}
+        waiting.remove(second)
