@@ -1,4 +1,4 @@
--- uses: clock, writable, bulk, keys, memberships, pending, sums, ties
+-- uses: clock, writable, bulk, keys, memberships, pending, held, sums, ties, permissions
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -24,7 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local building = require_writable(meta, generation, rule)
+local building, held = require_writable(meta, generation, rule)
 
 local members, changes, stored, known = {}, {}, {}, {}
 for i = FIRST, #ARGV, 2 do
@@ -84,7 +84,16 @@ elseif made then
   return done
 elseif #beyond > 1 then
   return beyond
-elseif call then
+end
+require_commands('HINCRBY', 'HSET', 'ZADD', 'ZCARD')
+if dense then
+  require_commands('HDEL', 'ZREM')
+end
+if call then
+  require_commands('SET')
+end
+note_held(meta, rule, redis.call('EXISTS', pending), held)
+if call then
   redis.call('SET', once, call, 'EX', keep)
 end
 

@@ -1,4 +1,4 @@
--- uses: keys, writable, sums
+-- uses: keys, writable, held, sums, permissions
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -38,14 +38,18 @@ local function add()
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
     return nil
   end
-  redis.call('HINCRBY', pending, member, change)
+  local sum = redis.pcall('HINCRBY', pending, member, change)
+  if type(sum) == 'table' then -- the account may not use it
+    redis.call('ZADD', live, 'XX', 'INCR', -by, member)
+    error(sum)
+  end
   return after
 end
 
 -- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see require_writable()).
 -- They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
-  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
+  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'held'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
   if state[1] == generation and not state[2] and state[4] == 'sum' and ago <= 1000 and ago >= -1000 then
@@ -58,10 +62,14 @@ end
 
 -- Libraries come here.
 
-local building = require_writable(meta, generation, 'sum')
+local building, held = require_writable(meta, generation, 'sum')
+require_commands()
+-- Calls that end above may follow an eviction within a millisecond: then the hash is smaller now than at the last note.
+local size, least = redis.call('HLEN', pending), held and redis.call('HGET', meta, 'least') or 1
 
 local score = is_one and add()
 if score then
+  note_held(meta, 'sum', size, held, least)
   if building then
     redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
   end
@@ -98,6 +106,7 @@ if #missing > 1 then
 elseif #beyond > 1 then
   return beyond
 end
+note_held(meta, 'sum', size, held, least)
 redis.call('ZADD', live, unpack(entering))
 add_pending(pending, members, changes)
 if building then

@@ -18,6 +18,7 @@ from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
+from ..redis import scripts
 from ..store import Store
 from .each_shard import EachShard
 from .flush import write_scores
@@ -27,7 +28,7 @@ from .push import push
 from .transactions import refuse_transaction
 from .watched_tables import every_row
 
-_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+_REMOVALS: Final = {"touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
 _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
@@ -162,6 +163,9 @@ def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
             is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
             if is_of_many or key == keys.seen(member):
                 calls.append((kind, Call("UNLINK", (key,))))
+            elif kind == "pending":
+                flush = key.removeprefix(keys.pending).removeprefix(":")
+                calls.append((kind, Call(scripts.DROP_PENDING, (keys.meta, key), (member, flush))))
             elif kind in _REMOVALS:
                 calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
             removed["once"] += kind == "once"

@@ -24,7 +24,7 @@ from ..exceptions import IndexUnavailable, IndexUnhealthy, RebuildSuperseded
 from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
-from ..redis.trust import TESTS, is_accepted, recorded
+from ..redis.trust import TESTS, is_accepted, lacks_deleted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from .each_shard import EachShard
@@ -222,7 +222,7 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
 
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last."""
+    another database's build, was accepted last, or if it lacks writes that can't be replayed."""
     health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
@@ -236,7 +236,7 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
         row.owner = uuid4().hex
         update_briefly(rows, owner=row.owner)
     is_known = is_accepted(health, row) and health.owner in ("", TESTS, row.owner)
-    if is_known and not are_lost(index, store):
+    if is_known and not (lacks_deleted(row, health.position) or are_lost(index, store)):
         return row.owner, health.server, row.term
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):

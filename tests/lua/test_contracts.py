@@ -61,6 +61,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "check_health": lambda store: store.check_health(),
     "forget_version": lambda store: store.forget_version("1"),
+    "drop_pending": lambda store: store.call(
+        scripts.DROP_PENDING, (store.keys.meta, store.keys.pending), ("1", "")
+    ),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
     "apply_changes": lambda store: apply_changes(
