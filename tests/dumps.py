@@ -9,7 +9,7 @@ __all__ = ["dump", "restore"]
 
 def dump(client: Redis) -> dict[bytes, tuple[bytes, int]]:
     """Return each key's contents, and the milliseconds that it has left, 0 for ever."""
-    return {key: (client.dump(key), max(0, client.pttl(key))) for key in client.keys()}
+    return {key: (client.dump(key), max(0, client.pttl(key))) for key in client.scan_iter()}
 
 
 def restore(client: Redis, held: dict[bytes, tuple[bytes, int]]) -> None:

@@ -85,20 +85,18 @@ elseif made then
 elseif #beyond > 1 then
   return beyond
 end
-require_commands('HINCRBY', 'HSET', 'ZADD', 'ZCARD')
+require_commands('EXISTS', 'HINCRBY', 'HSET', 'ZADD', 'ZCARD')
 if dense then
   require_commands('HDEL', 'ZREM')
 end
 if call then
   require_commands('SET')
-end
-note_held(meta, rule, redis.call('EXISTS', pending), held)
-if call then
   redis.call('SET', once, call, 'EX', keep)
 end
 
 local new, entering = {}, {}
 if rule == 'sum' then
+  note_held(meta, rule, redis.call('EXISTS', pending), held)
   add_pending(pending, members, changes)
 end
 for n, member in ipairs(members) do
@@ -114,7 +112,10 @@ end
 if change_rankings(live, {}, entering, 0, dense) then
   redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
-write_all('HSET', pending, new)
+if new[1] then
+  note_held(meta, rule, redis.call('EXISTS', pending), held)
+  write_all('HSET', pending, new)
+end
 if building then
   local shadow = root_of(building, live, generation)
   known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}

@@ -44,7 +44,7 @@ dense, page = dense == '1' and not counts, tonumber(page)
 require_live(meta, generation)
 local stamp = intersection .. ':stamp'
 local size = call('GET', stamp)
-local kept = {intersection, dense and values_key(intersection)}
+local kept = dense and {intersection, values_key(intersection)} or {intersection}
 if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then -- else it was evicted
   return {'kept'}
 end

@@ -165,7 +165,7 @@ def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
                 calls.append((kind, Call("UNLINK", (key,))))
             elif kind == "pending":
                 flush = key.removeprefix(keys.pending).removeprefix(":")
-                calls.append((kind, Call(scripts.DROP_PENDING, (keys.meta, key), (member, flush))))
+                removed[kind] += store.call(scripts.DROP_PENDING, (keys.meta, key), (member, flush))
             elif kind in _REMOVALS:
                 calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
             removed["once"] += kind == "once"

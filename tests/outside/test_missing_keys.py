@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from io import StringIO
@@ -51,9 +50,9 @@ def pattern(key: str) -> re.Pattern[str]:
 
 
 @pytest.fixture
-def index(zrank: Redis, declare: Any) -> Iterator[type[RankIndex]]:  # noqa: F811
+def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
     """Thirty videos, in an index that has every key of the table."""
-    index = declare(
+    index: type[RankIndex] = declare(
         Video,
         "-total",
         name=NAME,
@@ -80,7 +79,7 @@ def index(zrank: Redis, declare: Any) -> Iterator[type[RankIndex]]:  # noqa: F81
     tag = f"zrank:{{{NAME}}}"
     zrank.set(f"{tag}:watcher", 1, px=60_000)
     zrank.sadd(f"{tag}:doomed", "an-old-one")
-    yield index
+    return index
 
 
 def status(name: str = NAME) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Scripts that write, each refused at every one of its commands in turn, as by an account of Redis that lacks it. A server
-ends a script at the command that it refuses, and keeps what was written until then."""
+"""Scripts that write, each refused at every one of its commands in turn, as by an account of Redis that lacks it. A
+server ends a script at the command that it refuses, and keeps what was written until then."""
 
 from __future__ import annotations
 
