@@ -19,7 +19,7 @@ local state = redis.call('HMGET', meta, 'generation', 'applied', 'term', 'buildi
 if state[1] ~= generation or (state[2] or '') ~= applied or (state[3] or '') ~= old or identity() ~= server then
   return 'superseded'
 end
-require_commands()
+require_commands(meta)
 if state[4] then
   redis.call('SADD', doomed, state[4])
   redis.call('HDEL', meta, 'building', 'seen')

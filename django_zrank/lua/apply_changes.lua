@@ -67,7 +67,7 @@ if generation ~= '' and is_evicted(live, state[11]) then
 end
 -- Of a member in one ranking only, a write that ends half-way leaves what its row says; and so it does after the rankings.
 if memberships or dense then
-  require_commands('ZREM', 'ZADD', 'ZCARD', 'EXISTS', 'HDEL', 'HSET')
+  require_commands(meta, 'ZREM', 'ZADD', 'ZCARD', 'EXISTS', 'HDEL', 'HSET')
 end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
 local applied = next_version(state[4])

@@ -85,18 +85,18 @@ elseif made then
 elseif #beyond > 1 then
   return beyond
 end
-require_commands('EXISTS', 'HINCRBY', 'HSET', 'ZADD', 'ZCARD')
+require_commands(meta, 'EXISTS', 'HINCRBY', 'HSET', 'ZADD', 'ZCARD')
 if dense then
-  require_commands('HDEL', 'ZREM')
+  require_commands(meta, 'HDEL', 'ZREM')
 end
 if call then
-  require_commands('SET')
+  require_commands(meta, 'SET')
   redis.call('SET', once, call, 'EX', keep)
 end
 
 local new, entering = {}, {}
 if rule == 'sum' then
-  note_held(meta, rule, redis.call('EXISTS', pending), held)
+  note_held(meta, pending, rule, held)
   add_pending(pending, members, changes)
 end
 for n, member in ipairs(members) do
@@ -113,7 +113,7 @@ if change_rankings(live, {}, entering, 0, dense) then
   redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
 if new[1] then
-  note_held(meta, rule, redis.call('EXISTS', pending), held)
+  note_held(meta, pending, rule, held)
   write_all('HSET', pending, new)
 end
 if building then

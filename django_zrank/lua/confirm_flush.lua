@@ -23,9 +23,9 @@ if state[2] ~= term or state[3] ~= number or state[4] == number or state[1] ~= i
 elseif redis.call('HLEN', carried) ~= tonumber(size) then
   return 'superseded'
 end
-require_commands()
+require_commands(meta)
 if #ARGV >= FIRST then
-  note_held(meta, state[5], redis.call('EXISTS', pending), state[6])
+  note_held(meta, pending, state[5], state[6])
 end
 for first = FIRST, #ARGV, CHUNK do
   local members = {unpack(ARGV, first, math.min(first + CHUNK - 1, #ARGV))}

@@ -11,16 +11,13 @@
 local meta, pending = KEYS[1], KEYS[2]
 local member, number = unpack(ARGV)
 
-require_commands()
+require_commands(meta)
 local dropped = redis.call('HDEL', pending, member)
 if dropped == 1 then
   local held, carried = unpack(redis.call('HMGET', meta, 'held', 'carried'))
   local is_empty = redis.call('EXISTS', pending) == 0
-  if number == '' and held and held ~= 'evicted' then
-    redis.call('HSET', meta, 'least', 1)
-    if is_empty then
-      redis.call('HDEL', meta, 'held')
-    end
+  if is_empty and number == '' and held ~= 'evicted' then
+    redis.call('HDEL', meta, 'held')
   elseif is_empty and number == carried then
     redis.call('HDEL', meta, 'carried')
   end

@@ -18,7 +18,7 @@ local applied, building = unpack(redis.call('HMGET', meta, 'applied', 'building'
 if building then
   return 'building'
 end
-require_commands()
+require_commands(meta)
 redis.call('ZREM', recent, member)
 redis.call('HSET', meta, 'floor', applied, 'checkpoint', applied, 'guarded', redis.call('EXISTS', recent))
 return 'forgotten'

@@ -19,8 +19,9 @@ local generation, lowest, highest, member, change = unpack(ARGV, 1, 5)
 local FIRST, EXACT, is_one = 4, 2 ^ 53, #ARGV == 5
 lowest, highest = tonumber(lowest), tonumber(highest)
 
--- Add to the score of the first member. Returns the new score; nil, with nothing changed, if that is not allowed.
-local function add()
+-- Add to the score of the first member. 'note' is called before the change is pending. Returns the new score; nil, with
+-- nothing changed, if that is not allowed.
+local function add(note)
   local by = tonumber(change)
   -- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
   if math.abs(by) > EXACT - math.max(highest, -lowest) then
@@ -38,6 +39,9 @@ local function add()
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
     return nil
   end
+  if note then
+    note()
+  end
   local sum = redis.pcall('HINCRBY', pending, member, change)
   if type(sum) == 'table' then -- the account may not use it
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
@@ -46,13 +50,14 @@ local function add()
   return after
 end
 
--- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see require_writable()).
+-- Most calls are about one member, while nothing is being built, others have pending changes and the server was checked a moment ago (see require_writable()).
 -- They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
-  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'held'),
+  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and state[4] == 'sum' and ago <= 1000 and ago >= -1000 then
+  if state[1] == generation and not state[2] and state[4] == 'sum' and ago <= 1000 and ago >= -1000
+    and redis.call('EXISTS', pending) == 1 then
     local score = add()
     if score then
       return {'done', score}
@@ -63,13 +68,13 @@ end
 -- Libraries come here.
 
 local building, held = require_writable(meta, generation, 'sum')
-require_commands()
--- Calls that end above may follow an eviction within a millisecond: then the hash is smaller now than at the last note.
-local size, least = redis.call('HLEN', pending), held and redis.call('HGET', meta, 'least') or 1
+require_commands(meta)
+local function note()
+  note_held(meta, pending, 'sum', held)
+end
 
-local score = is_one and add()
+local score = is_one and add(note)
 if score then
-  note_held(meta, 'sum', size, held, least)
   if building then
     redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
   end
@@ -106,7 +111,7 @@ if #missing > 1 then
 elseif #beyond > 1 then
   return beyond
 end
-note_held(meta, 'sum', size, held, least)
+note()
 redis.call('ZADD', live, unpack(entering))
 add_pending(pending, members, changes)
 if building then

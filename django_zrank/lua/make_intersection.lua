@@ -62,7 +62,7 @@ state = state and cmsgpack.unpack(state)
 if state and state.maker ~= maker and now - state.at < LEASE then
   return {'busy'}
 end
-require_commands()
+require_commands(meta)
 
 -- Begin with the smallest set that holds all who pass; anew on another server, after an eviction, and when it is not known
 -- any more who was written.

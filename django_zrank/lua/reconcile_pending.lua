@@ -29,7 +29,7 @@ if (state[6] or '') ~= term then
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 rule = state[7] or rule
-require_commands()
+require_commands(meta)
 local held = state[8]
 local is_evicted = held and (held == 'evicted' or redis.call('EXISTS', pending) == 0)
 
@@ -60,7 +60,7 @@ if state[4] or state[5] then
   redis.call('HSET', meta, 'taken', flushed, 'settled', flushed, 'kept', integer(flushed + 1))
   redis.call('HDEL', meta, 'took', 'cursor', 'identified', 'held', 'carried')
   if is_evicted or redis.call('EXISTS', pending) == 1 then
-    redis.call('HSET', meta, 'held', is_evicted and 'evicted' or rule, 'least', 1)
+    redis.call('HSET', meta, 'held', is_evicted and 'evicted' or rule)
   end
 end
 return 'done'

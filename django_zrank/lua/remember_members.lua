@@ -12,7 +12,7 @@ local remember = unpack(ARGV, 1, 1)
 local FIRST = 2
 local call = redis.call
 local now = clock()
-require_commands()
+require_commands(seen)
 call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
 for first = FIRST, #ARGV, 1000 do
   local added = {}

@@ -33,7 +33,7 @@ end
 if polite == '1' and other and is_same and not is_silent(seen, lease) then
   return 'superseded'
 end
-require_commands()
+require_commands(meta)
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied. This comes first: a server without
 -- memory refuses SADD and HSET as the first write of a script, and what a killed rebuild left would stay.
 redis.call('UNLINK', recent)

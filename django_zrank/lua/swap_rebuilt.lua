@@ -19,7 +19,7 @@ if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generatio
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
   return 'superseded'
 end
-require_commands()
+require_commands(meta)
 if generation ~= '' then
   redis.call('UNLINK', live)
   redis.call('SADD', doomed, generation)

@@ -25,7 +25,7 @@ local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'k
 if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}
 end
-require_commands()
+require_commands(meta)
 local taken, held = tonumber(state[3] or flushed), state[12]
 local settled = tonumber(state[4] or taken)
 
@@ -99,6 +99,5 @@ if redis.call('EXISTS', pending) == 0 then
 end
 local version = next_version(state[7])
 redis.call('HSET', meta, 'taken', integer(number), 'settled', integer(number - 1), 'kept', integer(kept), 'took', version,
-  'applied', version, 'cursor', cursor, 'carried', integer(number),
-  'least', 1)
+  'applied', version, 'cursor', cursor, 'carried', integer(number))
 return contents(number, version, found)

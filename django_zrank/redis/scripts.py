@@ -4,7 +4,7 @@ A script that calls functions of ``lua/lib`` names their libraries in its first 
 does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``: calls
 that return before it don't define their functions.
 
-A script that writes by several commands calls ``require_commands()`` before the first, with no arguments: those that
+A script that writes by several commands calls ``require_commands()`` before the first, with a key alone: those that
 are sent are the commands that follow, and those of the libraries.
 """
 
@@ -18,7 +18,9 @@ from typing import Final
 
 _HERE: Final = "-- Libraries come here.\n"
 
-_CHECK: Final = "require_commands("
+_CHECK: Final = re.compile(r"require_commands\(\w+(?=\))")
+"""A check of all commands that follow."""
+
 _COMMAND: Final = re.compile(r"\b(?:p?call|write_all|read_all)\(([^,()]*)(?:\)|,(?! '[A-Z]+'))")
 """A call of a command, with what names it; not of one with subcommands, of which accounts may use some."""
 
@@ -52,12 +54,12 @@ def _read(name: str) -> str:
 def _checking(text: str, libraries: list[str]) -> str:
     """Return the text of a script that passes to ``require_commands()`` all commands that follow, or are called by its
     libraries."""
-    before, check, after = text.partition(f"{_CHECK})")
+    check = _CHECK.search(text)
     if not check:
         return text
-    named = _COMMAND.findall("\n".join([after, *libraries]))
+    named = _COMMAND.findall("\n".join([text[check.end() :], *libraries]))
     commands = sorted(set(re.findall(r"'[A-Z]+'", "\n".join(named))))
-    return f"{before}{_CHECK}{', '.join(commands)}){after}"
+    return text[: check.end()] + "".join(f", {command}" for command in commands) + text[check.end() :]
 
 
 def _library(name: str) -> str:

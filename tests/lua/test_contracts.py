@@ -248,6 +248,33 @@ def test_a_suffix_of_keys_is_spelled_once() -> None:
     assert {suffix: count for suffix, count in spelled.items() if count > 1} == {":": 2}
 
 
+WRITE = re.compile(
+    r"(?:call|write_all)\('(?:ZADD|ZREM\w*|ZPOPMIN|HSET\w*|HDEL|HINCRBY|SADD|SREM|SET|UNLINK|RENAME|P?EXPIRE\w*)'"
+)
+
+MAY_END = {
+    "begin_write": "the generation of a dead rebuild is doomed, and taken off that list if it is still noted",
+    "change_group": "expired members are removed first",
+    "load_rows": "the rebuild fails, and what it has filled is unlinked",
+    "rest_members": "members whose rest is over are removed first",
+}
+"""Scripts that may end after each of their writes, and why."""
+
+
+def test_a_script_that_writes_by_several_commands_asks_first_if_it_may() -> None:
+    several = {script.name for script in SCRIPTS if len(WRITE.findall(code(script))) > 1}
+    asking = {script.name for script in SCRIPTS if "require_commands(" in code(script)}
+    assert several - asking == set(MAY_END)
+    assert not asking & set(MAY_END)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=repr)
+def test_a_script_that_asks_sends_the_names_of_commands(script: Script) -> None:
+    sent = re.findall(r"^ *require_commands\((.*)\)$", script.source, re.MULTILINE)
+    assert len(sent) == len(re.findall(r"^ *require_commands\(", script.text, re.MULTILINE))
+    assert all(re.fullmatch(r"\w+(?:, '[A-Z]+')+", names) for names in sent)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_no_script_draws_its_own_randomness(script: Script) -> None:
     assert "math.random" not in script.source

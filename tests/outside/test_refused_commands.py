@@ -275,7 +275,7 @@ def site(zrank: Redis, declare: Any, server: RedisServer, settings: Any) -> Iter
 
     with Redis.from_url(server.url) as client:
         client.flushall()
-        client.acl_setuser("app", enabled=True, passwords=["+secret"], keys="*", commands=["+@all"])
+        client.acl_setuser("app", enabled=True, passwords=["+secret"], keys=["zrank:*"], commands=["+@all"])
         use_redis(settings, server.url.replace("redis://", "redis://app:secret@"))
         wide = declare(
             Video,
