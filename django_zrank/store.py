@@ -274,8 +274,9 @@ class Store(Executor):
         """The steps of :meth:`check_health`."""
         live = self.believed or (yield from self.learning())
         while True:
-            arguments = (live.generation, self.LEASE)
-            (state,) = yield Request((Call(scripts.CHECK_HEALTH, (live.root, live.meta), arguments),))
+            names = live.root, live.meta, live.pending
+            arguments = (live.generation, self.LEASE, int(self.layout.dense))
+            (state,) = yield Request((Call(scripts.CHECK_HEALTH, names, arguments),))
             health = Health.parse(state)
             if health.generation == live.generation:
                 return health
@@ -395,7 +396,8 @@ class Store(Executor):
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
-        return self._is_done(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed), args)
+        names = keys.recent, keys.meta, keys.doomed, keys.pending
+        return self._is_done(scripts.START_REBUILD, names, args)
 
     def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
         """MessagePack of rows that stand in the same facet rankings."""

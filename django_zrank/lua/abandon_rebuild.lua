@@ -1,3 +1,4 @@
+-- uses: permissions
 -- Give up a rebuild, and doom its generation. The live generation is unchanged.
 --
 -- KEYS  meta      hash of the index
@@ -12,6 +13,7 @@ local building = unpack(ARGV)
 if redis.call('HGET', meta, 'building') ~= building then
   return 'superseded'
 end
+require_commands(meta)
 -- A server without memory refuses SADD as the first write of a script, though not as a later one.
 redis.call('HDEL', meta, 'building', 'seen')
 redis.call('SADD', doomed, building)

@@ -1,4 +1,4 @@
--- uses: identity
+-- uses: identity, permissions
 -- Accept a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
 -- KEYS  meta        hash of the index
@@ -19,12 +19,13 @@ local state = redis.call('HMGET', meta, 'generation', 'applied', 'term', 'buildi
 if state[1] ~= generation or (state[2] or '') ~= applied or (state[3] or '') ~= old or identity() ~= server then
   return 'superseded'
 end
+require_commands(meta)
 if state[4] then
   redis.call('SADD', doomed, state[4])
   redis.call('HDEL', meta, 'building', 'seen')
 end
 redis.call('HSET', meta, 'server', server, 'term', term)
-if behind == '1' then
+if behind == '1' and redis.call('HGET', meta, 'behind') ~= 'rebuild' then
   redis.call('HSET', meta, 'behind', term)
 end
 return 'done'

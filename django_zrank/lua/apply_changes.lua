@@ -1,4 +1,4 @@
--- uses: clock, server, identity, keys, bulk, memberships
+-- uses: clock, server, identity, keys, bulk, memberships, permissions
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -65,10 +65,9 @@ end
 if generation ~= '' and is_evicted(live, state[11]) then
   behind = 'rebuild'
 end
--- A command that the account may not use ends a script half-way. Rankings, memberships and counts that disagree stay so.
-local may_tear = memberships or dense
-if may_tear then
-  redis.call('HSET', meta, 'behind', 'rebuild')
+-- Of a member in one ranking only, a write that ends half-way leaves what its row says; and so it does after the rankings.
+if memberships or dense then
+  require_commands(meta, 'ZREM', 'ZADD', 'ZCARD', 'EXISTS', 'HDEL', 'HSET')
 end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
 local applied = next_version(state[4])
@@ -132,8 +131,6 @@ if evicted[live] then
 end
 if behind then
   redis.call('HSET', meta, 'behind', behind)
-elseif may_tear then
-  redis.call('HDEL', meta, 'behind')
 end
 redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '',
   'guarded', redis.call('EXISTS', recent))

@@ -23,13 +23,14 @@ for i, score in ipairs(call('ZMSCORE', group, unpack(members))) do
   end
   added[2 * i - 1], added[2 * i] = expiry, members[i]
 end
+-- These come first: an account that may not use the next command has changed nothing by them.
+local expired = call('ZRANGE', group, '-inf', integer(now), 'BYSCORE', 'LIMIT', 0, limit)
+if expired[1] then
+  call('ZREM', group, unpack(expired))
+end
 if joins then
   call('ZADD', group, unpack(added))
 else
   call('ZREM', group, unpack(members))
-end
-local expired = call('ZRANGE', group, '-inf', integer(now), 'BYSCORE', 'LIMIT', 0, limit)
-if expired[1] then
-  call('ZREM', group, unpack(expired))
 end
 return changed

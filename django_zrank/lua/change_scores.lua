@@ -1,4 +1,4 @@
--- uses: clock, writable, bulk, keys, memberships, pending, sums, ties
+-- uses: clock, writable, bulk, keys, memberships, pending, held, sums, ties, permissions
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -24,11 +24,11 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local building = require_writable(meta, generation, rule)
+local building, held = require_writable(meta, generation, rule)
 local operation = operation_of(rule)
 local is_best = operation == 'max' or operation == 'min'
 
-local members, changes, stored, known, held = {}, {}, {}, {}, {}
+local members, changes, stored, known, waiting = {}, {}, {}, {}, {}
 for i = FIRST, #ARGV, 2 do
   members[#members + 1], changes[#changes + 1] = ARGV[i], ARGV[i + 1]
 end
@@ -53,7 +53,7 @@ end
 local scores = redis.call('ZMSCORE', live, unpack(stored))
 -- What is pending may be better than the live score: a build of another declaration gets it from the flush.
 if is_best then
-  held = redis.call('HMGET', pending, unpack(members))
+  waiting = redis.call('HMGET', pending, unpack(members))
 end
 local missing, beyond, done = {'missing'}, {'beyond'}, {'done'}
 for n, member in ipairs(members) do
@@ -61,8 +61,8 @@ for n, member in ipairs(members) do
     missing[#missing + 1] = member
   else
     local before = tonumber(scores[n])
-    if held[n] then
-      before = changed(operation, before, tonumber(held[n]))
+    if waiting[n] then
+      before = changed(operation, before, tonumber(waiting[n]))
       scores[n] = before
     end
     local by = tonumber(changes[n])
@@ -94,12 +94,19 @@ elseif made then
   return done
 elseif #beyond > 1 then
   return beyond
-elseif call then
+end
+require_commands(meta, 'EXISTS', 'HINCRBY', 'HSET', 'ZADD', 'ZCARD')
+if dense then
+  require_commands(meta, 'HDEL', 'ZREM')
+end
+if call then
+  require_commands(meta, 'SET')
   redis.call('SET', once, call, 'EX', keep)
 end
 
 local new, entering = {}, {}
 if operation == 'sum' then
+  note_held(meta, pending, rule, held)
   add_pending(pending, members, changes)
 end
 for n, member in ipairs(members) do
@@ -115,7 +122,10 @@ end
 if change_rankings(live, {}, entering, 0, dense) then
   redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
-write_all('HSET', pending, new)
+if new[1] then
+  note_held(meta, pending, rule, held)
+  write_all('HSET', pending, new)
+end
 if building then
   local shadow = root_of(building, live, generation)
   known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}

@@ -1,33 +1,43 @@
--- uses: server, keys, identity
+-- uses: server, keys, identity, values, pending
 -- Return the state that decides if the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live
 --       meta        hash of the index
+--       pending     hash, member -> its pending change
 -- ARGV  generation  that generation, '' for none
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
+--       dense       '1' if distinct values are counted
 -- Returns pairs: 'generation', 'building', 'behind', 'applied', 'accepted' (the server that was), its 'term', 'owner' and
 --         this 'server', each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
 --         or 'evicted', or 'unknown' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
-local root, meta = KEYS[1], KEYS[2]
-local generation, lease = unpack(ARGV)
+local root, meta, pending = KEYS[1], KEYS[2], KEYS[3]
+local generation, lease, dense = unpack(ARGV)
 
 local server, is_replica, is_first = identity()
 if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
-local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present')
+local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present',
+  'held', 'carried', 'taken', 'settled')
 local live, building = state[1] or '', state[2] or ''
 if building ~= '' and is_silent(state[8], lease) then
   building = ''
 end
 local keys = 'unknown'
 if live ~= '' and live == generation then
+  local held, carried = state[10], state[11]
   keys = state[9] and not is_evicted(root, state[9]) and 'intact' or 'evicted'
+  if dense == '1' and is_torn(root) or held == 'evicted' or held and redis.call('EXISTS', pending) == 0
+    or carried and carried == state[12] and carried ~= state[13]
+    and redis.call('EXISTS', carried_key(pending, carried)) == 0 then
+    keys = 'evicted'
+  end
   -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
-    if redis.call('EXISTS', ranking_key(root, name)) == 0 then
+    local key = ranking_key(root, name)
+    if redis.call('EXISTS', key) == 0 or dense == '1' and is_torn(key) then
       keys = 'evicted'
     end
   end

@@ -1,3 +1,4 @@
+-- uses: permissions
 -- Forget the version of a member's newest write before its time. Older tokens are refused from now on: their rows may have
 -- been read before that write.
 --
@@ -17,6 +18,7 @@ local applied, building = unpack(redis.call('HMGET', meta, 'applied', 'building'
 if building then
   return 'building'
 end
+require_commands(meta)
 redis.call('ZREM', recent, member)
 redis.call('HSET', meta, 'floor', applied, 'checkpoint', applied, 'guarded', redis.call('EXISTS', recent))
 return 'forgotten'

@@ -1,4 +1,4 @@
--- uses: keys, writable, sums
+-- uses: keys, writable, held, sums, permissions
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -20,8 +20,9 @@ local generation, rule, lowest, highest, member, change = unpack(ARGV, 1, 6)
 local FIRST, EXACT, is_one = 5, 2 ^ 53, #ARGV == 6
 lowest, highest = tonumber(lowest), tonumber(highest)
 
--- Add to the score of the first member. Returns the new score; nil, with nothing changed, if that is not allowed.
-local function add()
+-- Add to the score of the first member. 'note' is called before the change is pending. Returns the new score; nil, with
+-- nothing changed, if that is not allowed.
+local function add(note)
   local by = tonumber(change)
   -- A sum that may lie beyond 2^53 is rounded, and could not be taken back.
   if math.abs(by) > EXACT - math.max(highest, -lowest) then
@@ -39,17 +40,25 @@ local function add()
     redis.call('ZADD', live, 'XX', 'INCR', -by, member)
     return nil
   end
-  redis.call('HINCRBY', pending, member, change)
+  if note then
+    note()
+  end
+  local sum = redis.pcall('HINCRBY', pending, member, change)
+  if type(sum) == 'table' then -- the account may not use it
+    redis.call('ZADD', live, 'XX', 'INCR', -by, member)
+    error(sum)
+  end
   return after
 end
 
--- Most calls are about one member, while nothing is being built and the server was checked a moment ago (see require_writable()).
--- They end before the libraries are defined, which would take a fifth of the time.
+-- Most calls are about one member, while nothing is being built, others have pending changes and the server was checked
+-- a moment ago (see require_writable()). They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
   local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and state[4] == rule and ago <= 1000 and ago >= -1000 then
+  if state[1] == generation and not state[2] and state[4] == rule and ago <= 1000 and ago >= -1000
+    and redis.call('EXISTS', pending) == 1 then
     local score = add()
     if score then
       return {'done', score}
@@ -59,9 +68,13 @@ end
 
 -- Libraries come here.
 
-local building = require_writable(meta, generation, rule)
+local building, held = require_writable(meta, generation, rule)
+require_commands(meta)
+local function note()
+  note_held(meta, pending, rule, held)
+end
 
-local score = is_one and add()
+local score = is_one and add(note)
 if score then
   if building then
     redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
@@ -99,6 +112,7 @@ if #missing > 1 then
 elseif #beyond > 1 then
   return beyond
 end
+note()
 redis.call('ZADD', live, unpack(entering))
 add_pending(pending, members, changes)
 if building then

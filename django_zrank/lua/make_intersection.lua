@@ -1,4 +1,4 @@
--- uses: built, clock, bulk, identity, keys, ties, values, tests, positions
+-- uses: built, clock, bulk, identity, keys, ties, values, tests, positions, permissions
 -- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
 -- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
 -- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
@@ -45,7 +45,8 @@ dense, page = dense == '1' and not counts, tonumber(page)
 require_live(meta, generation)
 local stamp = intersection .. ':stamp'
 local size = call('GET', stamp)
-if size and (size ~= '0') == (call('EXISTS', intersection) == 1) then -- else it was evicted
+local kept = dense and {intersection, values_key(intersection)} or {intersection}
+if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then -- else it was evicted
   return {'kept'}
 end
 
@@ -62,6 +63,7 @@ state = state and cmsgpack.unpack(state)
 if state and state.maker ~= maker and now - state.at < LEASE then
   return {'busy'}
 end
+require_commands(meta)
 
 -- Begin with the smallest set that holds all who pass; anew on another server, after an eviction, and when it is not known
 -- any more who was written.

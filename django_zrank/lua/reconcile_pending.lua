@@ -1,4 +1,4 @@
--- uses: clock, identity, pending, returns
+-- uses: clock, identity, pending, returns, permissions
 -- Reconcile the pending changes of a server that is about to be accepted with its column. Leaves no flush in flight.
 --
 -- KEYS  meta       hash of the index
@@ -23,14 +23,18 @@ local FIRST = 8
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule')
+local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule', 'held', 'carried')
 if (state[6] or '') ~= term then
   return 'superseded'
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 rule = state[7] or rule
+require_commands(meta)
+local held = state[8]
+local is_evicted = held and (held == 'evicted' or redis.call('EXISTS', pending) == 0)
 
 if settled < taken and committed ~= '1' then
+  is_evicted = is_evicted or state[9] == integer(taken) and redis.call('EXISTS', carried_key(pending, taken)) == 0
   local written, CHUNK = {unpack(ARGV, FIRST, FIRST + number - 1)}, 2000
   if written[1] then
     redis.call('HDEL', carried_key(pending, taken), unpack(written))
@@ -54,6 +58,9 @@ elseif #ARGV >= FIRST + number then
 end
 if state[4] or state[5] then
   redis.call('HSET', meta, 'taken', flushed, 'settled', flushed, 'kept', integer(flushed + 1))
-  redis.call('HDEL', meta, 'took', 'cursor', 'identified')
+  redis.call('HDEL', meta, 'took', 'cursor', 'identified', 'held', 'carried')
+  if is_evicted or redis.call('EXISTS', pending) == 1 then
+    redis.call('HSET', meta, 'held', is_evicted and 'evicted' or rule)
+  end
 end
 return 'done'

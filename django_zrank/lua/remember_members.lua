@@ -1,4 +1,4 @@
--- uses: clock
+-- uses: clock, permissions
 -- Remember members that were shown to a member: the newest 1,000.
 --
 -- KEYS  seen      sorted set of members shown to this one -> until when, in microseconds
@@ -12,6 +12,7 @@ local remember = unpack(ARGV, 1, 1)
 local FIRST = 2
 local call = redis.call
 local now = clock()
+require_commands(seen)
 call('ZREMRANGEBYSCORE', seen, '-inf', integer(now))
 for first = FIRST, #ARGV, 1000 do
   local added = {}

@@ -1,9 +1,10 @@
--- uses: clock, server, identity
+-- uses: clock, server, identity, pending, permissions
 -- Begin a rebuild, in place of one that is running or, if polite, only if none is.
 --
 -- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index
 --       doomed    set of the generations whose keys are to be unlinked: that of a killed rebuild is added
+--       pending   hash, member -> its pending change
 -- ARGV  building  the new generation
 --       owner     name of the database's side
 --       server    identity of the server that is known under that term
@@ -14,14 +15,14 @@
 --         is another server.
 -- Cost  O(1).
 
-local recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
+local recent, meta, doomed, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local building, owner, server, term, polite, lease = unpack(ARGV)
 
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
-local accepted, known, seen, applied, other, generation = unpack(state)
+local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation', 'held', 'carried')
+local accepted, known, seen, applied, other, generation, held, carried = unpack(state)
 local is_same = accepted == server and known == term
 if other == building then
   return 'done' -- sent twice: the reply was lost
@@ -32,6 +33,7 @@ end
 if polite == '1' and other and is_same and not is_silent(seen, lease) then
   return 'superseded'
 end
+require_commands(meta)
 -- Older tokens are refused from now on ('started'), so that 'recent' may be emptied. This comes first: a server without
 -- memory refuses SADD and HSET as the first write of a script, and what a killed rebuild left would stay.
 redis.call('UNLINK', recent)
@@ -39,6 +41,13 @@ if other then
   redis.call('SADD', doomed, other)
 end
 redis.call('HDEL', meta, 'filled', 'guarded')
+-- The new build lacks no changes that were evicted before it: no row has them.
+if held == 'evicted' or held and redis.call('EXISTS', pending) == 0 then
+  redis.call('HDEL', meta, 'held')
+end
+if carried and redis.call('EXISTS', carried_key(pending, carried)) == 0 then
+  redis.call('HDEL', meta, 'carried')
+end
 -- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
 if generation and not is_same then
   redis.call('HSET', meta, 'behind', 'rebuild')

@@ -1,4 +1,4 @@
--- uses: server
+-- uses: server, permissions
 -- Make the generation that was built the live one: all rankings in one step, whatever their number.
 --
 -- KEYS  live        root of the live generation: unlinked, so that clients which still read it find it empty
@@ -19,6 +19,7 @@ if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generatio
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
   return 'superseded'
 end
+require_commands(meta)
 if generation ~= '' then
   redis.call('UNLINK', live)
   redis.call('SADD', doomed, generation)

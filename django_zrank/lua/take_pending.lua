@@ -1,4 +1,4 @@
--- uses: clock, server, identity, pending
+-- uses: clock, server, identity, pending, permissions
 -- Begin a flush: take pending changes, or those of the flush that is not settled yet. If nothing is pending, the declared
 -- rule takes effect.
 --
@@ -21,11 +21,12 @@ local term, flushed, limit, few, many, lease, rule = unpack(ARGV)
 flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), tonumber(many)
 
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
-  'cursor', 'rule')
+  'cursor', 'rule', 'held', 'carried')
 if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}
 end
-local taken = tonumber(state[3] or flushed)
+require_commands(meta)
+local taken, held = tonumber(state[3] or flushed), state[12]
 local settled = tonumber(state[4] or taken)
 
 -- The reply with the contents of a flush; 'found' if they have just been read.
@@ -39,6 +40,9 @@ end
 
 if settled < taken then
   if flushed < taken then
+    if state[13] == integer(taken) and redis.call('EXISTS', carried_key(pending, taken)) == 0 then
+      redis.call('HSET', meta, 'held', 'evicted')
+    end
     return contents(taken, state[6])
   end
   redis.call('HSET', meta, 'settled', integer(taken))
@@ -48,6 +52,9 @@ local number, kept = math.max(taken, flushed) + 1, tonumber(state[5] or taken + 
 local is_building = state[8] and not is_silent(state[9], lease)
 if redis.call('EXISTS', pending) == 0 then
   redis.call('HDEL', meta, 'waiting')
+  if held then
+    redis.call('HSET', meta, 'held', 'evicted')
+  end
   if state[11] and state[11] ~= rule and not is_building then
     -- Older rows lack changes by another rule, so they are read again.
     for old = kept, taken do
@@ -69,7 +76,6 @@ local cursor, carried, found = '0', carried_key(pending, number), nil
 redis.call('UNLINK', carried)
 if redis.call('HLEN', pending) <= limit then
   redis.call('RENAME', pending, carried)
-  redis.call('HDEL', meta, 'waiting', 'identified')
 else
   cursor, found = state[10] or '0', {}
   while #found == 0 do
@@ -85,7 +91,13 @@ else
     redis.call('HDEL', pending, unpack(members))
   end
 end
+if redis.call('EXISTS', pending) == 0 then
+  redis.call('HDEL', meta, 'waiting', 'identified')
+  if held ~= 'evicted' then
+    redis.call('HDEL', meta, 'held')
+  end
+end
 local version = next_version(state[7])
 redis.call('HSET', meta, 'taken', integer(number), 'settled', integer(number - 1), 'kept', integer(kept), 'took', version,
-  'applied', version, 'cursor', cursor)
+  'applied', version, 'cursor', cursor, 'carried', integer(number))
 return contents(number, version, found)

@@ -1,4 +1,4 @@
--- uses: keys
+-- uses: keys, permissions
 -- Unlink some of the keys of a generation that is neither live nor being built.
 --
 -- KEYS  root        of the generation
@@ -17,6 +17,7 @@ if state[1] == generation or state[2] == generation then
   redis.call('SREM', doomed, generation)
   return 'done'
 end
+require_commands(meta)
 local names = redis.call('ZPOPMIN', names_key(root), limit)
 for i = 1, #names, 2 do
   local key = ranking_key(root, names[i])

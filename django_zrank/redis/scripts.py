@@ -3,6 +3,9 @@
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
 does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``: calls
 that return before it don't define their functions.
+
+A script that writes by several commands calls ``require_commands()`` before the first, with a key alone: those that
+are sent are the commands that follow, and those of the libraries.
 """
 
 from __future__ import annotations
@@ -14,6 +17,12 @@ from importlib.resources import files
 from typing import Final
 
 _HERE: Final = "-- Libraries come here.\n"
+
+_CHECK: Final = re.compile(r"require_commands\(\w+(?=\))")
+"""A check of all commands that follow."""
+
+_COMMAND: Final = re.compile(r"\b(?:p?call|write_all|read_all)\(([^,()]*)(?:\)|,(?! '[A-Z]+'))")
+"""A call of a command, with what names it; not of one with subcommands, of which accounts may use some."""
 
 
 class Script:
@@ -28,8 +37,9 @@ class Script:
         self.text = _read(name)
         before = _read(f"before/{name}") if pending else ""
         self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
-        first, _, rest = self.text.rpartition(_HERE)
-        parts = [first, *map(_library, self.libraries), before, rest]
+        libraries = [*map(_library, self.libraries), before]
+        first, _, rest = _checking(self.text, libraries).rpartition(_HERE)
+        parts = [first, *libraries, rest]
         self.source = "\n".join(filter(None, parts))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -39,6 +49,17 @@ class Script:
 
 def _read(name: str) -> str:
     return files("django_zrank").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _checking(text: str, libraries: list[str]) -> str:
+    """Return the text of a script that passes to ``require_commands()`` all commands that follow, or are called by its
+    libraries."""
+    check = _CHECK.search(text)
+    if not check:
+        return text
+    named = _COMMAND.findall("\n".join([text[check.end() :], *libraries]))
+    commands = sorted(set(re.findall(r"'[A-Z]+'", "\n".join(named))))
+    return text[: check.end()] + "".join(f", {command}" for command in commands) + text[check.end() :]
 
 
 def _library(name: str) -> str:
@@ -67,6 +88,7 @@ COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
 COUNT_GROUP: Final = Script("count_group")
 DEAL: Final = Script("deal")
+DROP_PENDING: Final = Script("drop_pending")
 FINISH_REPLAY: Final = Script("finish_replay")
 FORGET_VERSION: Final = Script("forget_version")
 LOAD_ROWS: Final = Script("load_rows")

@@ -68,19 +68,21 @@ def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
     return {name: found.get(name) or Generation(index=name) for name in names}
 
 
-def is_recorded(index: Declaration, generation: str, building: str, term: str) -> bool:
-    """Return True if the database knows this build, or this one that is being built, under this term.
+def is_recorded(index: Declaration, generation: str, building: str, term: str, version: str) -> bool:
+    """Return True if the database knows this build, or this one that is being built, under this term; and deleted no
+    batch that a server with this newest version lacks.
 
     A row that was read within the last second is enough if it agrees.
     """
+    state = generation, building, term, version
     known = _read.get((index.name, index.get_using()))
-    if known is not None and _agrees(known, generation, building, term):
+    if known is not None and _agrees(known, *state):
         return True
-    return _agrees(recorded(index), generation, building, term)
+    return _agrees(recorded(index), *state)
 
 
-def _agrees(known: Generation, generation: str, building: str, term: str) -> bool:
-    if str(known.term) != term:
+def _agrees(known: Generation, generation: str, building: str, term: str, version: str) -> bool:
+    if str(known.term) != term or lacks_deleted(known, (known.term, int(version))):
         return False
     if generation:
         return generation in (known.generation, known.building)
@@ -97,6 +99,12 @@ def newest_batch(index: Declaration) -> tuple[int, int]:
     continue meanwhile."""
     batches = Batch.objects.using(index.get_using()).filter(index=index.name)
     return batches.order_by("-term", "-version").values_list("term", "version").first() or (0, 0)
+
+
+def lacks_deleted(row: Generation, position: tuple[int, int]) -> bool:
+    """Return True if a server whose newest write has this term and version lacks writes whose batches were deleted. Its
+    identity doesn't matter: a machine may be rolled back with its memory."""
+    return position < (row.purged_term, row.purged)
 
 
 def has_all(health: Health, newest: tuple[int, int]) -> bool:
@@ -139,10 +147,12 @@ def may_be_written(index: Declaration, health: Health) -> bool:
 
 
 def _knows(row: Generation | None, health: Health) -> bool:
-    """Return True if the database knows the build of a server. A rebuild that was just put in place is still noted as
-    being built. ``row``: None if there is nothing to compare with."""
+    """Return True if the database knows the build of a server, and deleted no batch that it lacks. A rebuild that was
+    just put in place is still noted as being built. ``row``: None if there is nothing to compare with."""
     return row is None or (
-        health.term == str(row.term) and health.generation in (row.generation, row.building)
+        health.term == str(row.term)
+        and health.generation in (row.generation, row.building)
+        and not lacks_deleted(row, health.position)
     )
 
 

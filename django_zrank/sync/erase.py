@@ -20,6 +20,7 @@ from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
+from ..redis import scripts
 from ..registry import registry
 from ..store import Store
 from ..transactions import refuse_transaction
@@ -29,7 +30,7 @@ from .leftovers import other_shards
 from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from .push import push
 
-_REMOVALS: Final = {"pending": "HDEL", "touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+_REMOVALS: Final = {"touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
 _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
@@ -182,6 +183,9 @@ def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
             is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
             if is_of_many or key == keys.seen(member):
                 calls.append((kind, Call("UNLINK", (key,))))
+            elif kind == "pending":
+                flush = key.removeprefix(keys.pending).removeprefix(":")
+                removed[kind] += store.call(scripts.DROP_PENDING, (keys.meta, key), (member, flush))
             elif kind in _REMOVALS:
                 calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
             removed["once"] += kind == "once"

@@ -26,7 +26,7 @@ from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..recent import Recent
-from ..redis.trust import recorded
+from ..redis.trust import lacks_deleted, recorded
 from ..store import Flight, Health, Store
 from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 from .each_shard import EachShard
@@ -377,7 +377,7 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     is_purged = row.flushed_term > term and (term, took) <= (row.purged_term, row.purged)
     committed = batch is None and (is_purged or (row.flushed_term == term and row.flushed >= taken))
     written = {member for _, member in batch.marks} if batch else ()
-    lost = everything or health.position < (row.purged_term, row.purged)
+    lost = everything or lacks_deleted(row, health.position)
     store.reconcile_pending(
         health,
         row.flushed,

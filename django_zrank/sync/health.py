@@ -11,7 +11,7 @@ from ..capture.triggers import examine_capture, is_current, note_build, restore
 from ..exceptions import CaptureError, NotBuilt
 from ..index import RankIndex
 from ..models import Generation
-from ..redis.trust import RETIRED, has_all, is_accepted, newest_batch, recorded
+from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, newest_batch, recorded
 from ..signals import repaired
 from ..store import Health, Store
 from .each_shard import EachShard
@@ -113,9 +113,10 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
         return Verdict.LOST
     if health.is_evicted:
         return Verdict.EVICTED
+    if lacks_deleted(row, health.position):
+        return Verdict.LOST
     if not (is_accepted(health, row) and has_all(health, newest)):
-        purged = row.purged_term, row.purged
-        return Verdict.LOST if health.position < purged else Verdict.RESTARTED
+        return Verdict.RESTARTED
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 

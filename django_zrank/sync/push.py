@@ -185,7 +185,7 @@ def known(index: RankIndex, epoch: Epoch) -> Epoch:
     """
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
-    if not trust.is_recorded(index, epoch.generation, epoch.building, epoch.term):
+    if not trust.is_recorded(index, *epoch[:2], epoch.term, epoch.token):
         raise IndexUnhealthy(
             f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
             "sync_zrank resolves this, unless Redis holds another project's index"

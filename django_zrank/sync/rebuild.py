@@ -26,7 +26,7 @@ from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, Rebuild
 from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
-from ..redis.trust import TESTS, is_accepted, recorded
+from ..redis.trust import TESTS, is_accepted, lacks_deleted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -258,7 +258,8 @@ def _expand(index: RankIndex) -> None:
 
 def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last. And return the owner of that other build; "" if there is none."""
+    another database's build, was accepted last, or if it lacks writes that can't be replayed. And return the owner of
+    that other build; "" if there is none."""
     health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
@@ -273,7 +274,7 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
         update_briefly(rows, owner=row.owner)
     former = "" if health.owner in ("", TESTS, row.owner) else health.owner
     is_known = is_accepted(health, row) and not former
-    if is_known and not are_lost(index, store):
+    if is_known and not (lacks_deleted(row, health.position) or are_lost(index, store)):
         return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):

@@ -61,6 +61,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
     "check_health": lambda store: store.check_health(),
     "forget_version": lambda store: store.forget_version("1"),
+    "drop_pending": lambda store: store.call(
+        scripts.DROP_PENDING, (store.keys.meta, store.keys.pending), ("1", "")
+    ),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
     "apply_changes": lambda store: apply_changes(
@@ -244,6 +247,33 @@ def test_a_suffix_of_keys_is_spelled_once() -> None:
     )
     # A ranking's name, and a flush's number.
     assert {suffix: count for suffix, count in spelled.items() if count > 1} == {":": 2}
+
+
+WRITE = re.compile(
+    r"(?:call|write_all)\('(?:ZADD|ZREM\w*|ZPOPMIN|HSET\w*|HDEL|HINCRBY|SADD|SREM|SET|UNLINK|RENAME|P?EXPIRE\w*)'"
+)
+
+MAY_END = {
+    "begin_write": "the generation of a dead rebuild is doomed, and taken off that list if it is still noted",
+    "change_group": "expired members are removed first",
+    "load_rows": "the rebuild fails, and what it has filled is unlinked",
+    "rest_members": "members whose rest is over are removed first",
+}
+"""Scripts that may end after each of their writes, and why."""
+
+
+def test_a_script_that_writes_by_several_commands_asks_first_if_it_may() -> None:
+    several = {script.name for script in SCRIPTS if len(WRITE.findall(code(script))) > 1}
+    asking = {script.name for script in SCRIPTS if "require_commands(" in code(script)}
+    assert several - asking == set(MAY_END)
+    assert not asking & set(MAY_END)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=repr)
+def test_a_script_that_asks_sends_the_names_of_commands(script: Script) -> None:
+    sent = re.findall(r"^ *require_commands\((.*)\)$", script.source, re.MULTILINE)
+    assert len(sent) == len(re.findall(r"^ *require_commands\(", script.text, re.MULTILINE))
+    assert all(re.fullmatch(r"\w+(?:, '[A-Z]+')+", names) for names in sent)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)

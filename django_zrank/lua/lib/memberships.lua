@@ -19,6 +19,7 @@ local function change_rankings(root, leaving, entering, width, dense)
         names[#names + 1] = name
       end
       if dense then
+        is_evicted = is_evicted or is_torn(key)
         recount(key, leaving[name] or {}, entering[name] or {}, width)
       end
     end

@@ -1,6 +1,11 @@
 -- uses: keys, ties, bulk
 -- Distinct values of a ranking that keeps them, and the number of members that have each.
 
+-- True if some of a ranking, its distinct values and their counts are missing, and others are not: Redis evicted them.
+local function is_torn(ranking)
+  return redis.call('EXISTS', ranking, values_key(ranking), counts_key(ranking)) % 3 > 0
+end
+
 -- Update the counts of distinct values for stored members that are about to leave a sorted set, and for pairs of a score and a
 -- stored member that are about to enter it. Counts follow this very key, so they stay right even if a membership was wrong.
 local function recount(key, leaving, entering, width)

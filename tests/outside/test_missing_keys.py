@@ -1,0 +1,189 @@
+"""Each key in the table of docs/how-it-works.md, deleted as Redis evicts it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+from django.utils import timezone
+from redis import Redis
+
+from django_zrank import RankIndex
+from tests.sync.conftest import declare  # noqa: F401 - a fixture
+from tests.testapp.models import Video
+from tests.testapp.zrank import VideoRank
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE = Path(__file__).parents[2] / "docs/how-it-works.md"
+NAME = "wide"
+
+
+def table() -> dict[str, str]:
+    """The keys of the table, and what is said about their eviction."""
+    (text,) = re.findall(r"\| key \| type .*?\n\n", PAGE.read_text(), re.DOTALL)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.strip().splitlines()[2:]]
+    return {key: said for keys, *_, said in rows for key in re.findall(r"`([^`]+)`", keys)}
+
+
+def pattern(key: str) -> re.Pattern[str]:
+    """What keys of this index are called so."""
+    spelled = {
+        "<root>:region:kanto": "<root>:region:a",
+        "…:counts": "<root>:counts",
+        "…:sizes": "zrank:{player}:intersections:sizes",
+        "zrank:{player}:pending:7": "zrank:{player}:pending:<number>",
+        "zrank:{player}:seen:7": "zrank:{player}:seen:<number>",
+    }.get(key, key)
+    spelled = spelled.replace("<root>", "zrank:{player}:<generation>").replace("player", NAME)
+    text = re.escape(spelled).replace("<generation>", r"[0-9a-f]{8}-[0-9a-f]+").replace("<number>", r"\d+")
+    return re.compile(text.replace("…", ".+"))
+
+
+@pytest.fixture
+def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
+    """Thirty videos, in an index that has every key of the table."""
+    index: type[RankIndex] = declare(
+        Video,
+        "-total",
+        name=NAME,
+        facets=("region",),
+        ranking_method="dense",
+        write_behind="increment",
+        idle=("seen", timedelta(days=30)),
+        band=100,
+    )
+    now = timezone.now()
+    Video.objects.bulk_create(Video(total=n // 2, region="abc"[n % 3], seen=now) for n in range(30))
+    call_command("sync_zrank", NAME, verbosity=0)
+    call_command("sync_zrank", NAME, verbosity=0)
+    pks = list(Video.objects.order_by("pk").values_list("pk", flat=True))
+    Video.objects.filter(pk=pks[0]).update(total=70)
+    index.scores.increment({pks[1]: 7, pks[2]: 3}, key="settled")
+    index.scores.touch(pks[3])
+    Video.objects.filter(pk=pks[3]).update(seen=now - timedelta(days=5))
+    call_command("sync_zrank", NAME, verbosity=0)
+    index.scores.touch(pks[3])
+    index.group("live:42").add(*pks)
+    index.ranking.filter(region="b", group="live:42").count()
+    index.ranking.recommend(pks[5], 3, remember=timedelta(hours=1))
+    tag = f"zrank:{{{NAME}}}"
+    zrank.set(f"{tag}:watcher", 1, px=60_000)
+    zrank.sadd(f"{tag}:doomed", "an-old-one")
+    return index
+
+
+def status(name: str = NAME) -> dict[str, Any]:
+    out = StringIO()
+    call_command("zrank_status", name, "--json", stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())[name]
+    return found
+
+
+def verify(when: str, name: str = NAME) -> None:
+    out = StringIO()
+    try:
+        call_command("verify_zrank", name, stdout=out, stderr=out)
+    except (CommandError, SystemExit):
+        raise AssertionError(f"{when}: {out.getvalue()}") from None
+
+
+def keys(client: Redis, key: str) -> list[str]:
+    return [
+        name for name in map(bytes.decode, client.keys(f"zrank:{{{NAME}}}*")) if pattern(key).fullmatch(name)
+    ]
+
+
+@pytest.mark.parametrize("key", table())
+def test_a_key_that_is_gone_is_noticed_and_made_good_or_does_no_harm(
+    index: type[RankIndex], zrank: Redis, key: str
+) -> None:
+    said = table()[key]
+    pks = list(Video.objects.order_by("pk").values_list("pk", flat=True))
+    if key == "zrank:{player}:pending":
+        index.scores.increment(pks[4], 7)  # is lost
+    gone = keys(zrank, key)
+    assert gone, f"no key is called {key}"
+    assert zrank.delete(*gone)
+    if said.startswith("rebuilt") and "otherwise harmless" not in said:
+        assert status()["verdict"] in ("EVICTED", "EMPTY")
+        generation = status()["generation"]
+        call_command("sync_zrank", NAME, verbosity=0)
+        assert status()["generation"] != generation
+    assert status()["verdict"] == "HEALTHY"
+    verify(key)
+    call_command("sync_zrank", NAME, verbosity=0)
+    assert index.ranking.rank(pks[0]) == 1
+    assert index.ranking.score(pks[4]) == 2
+    assert index.ranking.score(pks[1]) == Video.objects.get(pk=pks[1]).total == 7
+
+
+def test_pending_changes_that_are_gone_are_missed_though_others_follow(
+    index: type[RankIndex], zrank: Redis
+) -> None:
+    first, second = Video.objects.order_by("pk").values_list("pk", flat=True)[1:3]
+    index.scores.increment(first, 100)
+    VideoRank.scores.increment(first, 100)
+    for _ in range(2):
+        assert zrank.delete(f"zrank:{{{NAME}}}:pending", "zrank:{video}:pending") == 2
+        for _ in range(20):
+            index.scores.increment(second, 1)
+            VideoRank.scores.increment(second, 1)
+        for name in (NAME, "video"):
+            assert status(name)["verdict"] == "EVICTED"
+        call_command("sync_zrank", NAME, "video", verbosity=0)
+        for name in (NAME, "video"):
+            verify(f"{name} after others", name)
+        index.scores.increment(second, 1)
+        VideoRank.scores.increment(second, 1)
+    call_command("sync_zrank", NAME, "video", verbosity=0)
+    assert Video.objects.get(pk=first).total == index.ranking.score(first) == 7
+    assert Video.objects.get(pk=first).views == VideoRank.ranking.score(first) == 0
+
+
+def test_what_an_unfinished_flush_carries_is_gone(index: type[RankIndex], zrank: Redis) -> None:
+    pk = Video.objects.order_by("pk").values_list("pk", flat=True)[4]
+    index.scores.increment(pk, 100)
+    before = set(keys(zrank, "zrank:{player}:pending:7"))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE testapp_video RENAME TO testapp_away")
+    with suppress(CommandError):
+        call_command("sync_zrank", NAME, verbosity=0, stderr=StringIO())
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE testapp_away RENAME TO testapp_video")
+    (carried,) = set(keys(zrank, "zrank:{player}:pending:7")) - before
+    zrank.delete(carried)
+    assert status()["verdict"] == "EVICTED"
+    call_command("sync_zrank", NAME, verbosity=0)
+    assert status()["verdict"] == "HEALTHY"
+    verify("carried")
+    assert index.ranking.score(pk) == 2
+
+
+def test_erasing_the_only_member_with_a_change_is_no_eviction(index: type[RankIndex], zrank: Redis) -> None:
+    gone = Video.objects.order_by("pk")[4]
+    pk = gone.pk
+    index.scores.increment(pk, 1)
+    gone.delete()
+    call_command("erase_zrank", NAME, str(pk), verbosity=0)
+    assert not zrank.exists(f"zrank:{{{NAME}}}:pending")
+    assert status()["verdict"] == "HEALTHY"
+    call_command("sync_zrank", NAME, verbosity=0)
+    verify("erased")
+
+
+def test_the_table_says_what_happens_to_every_key(zrank: Redis, index: type[RankIndex]) -> None:
+    named = {name for key in table() for name in keys(zrank, key)}
+    others = set(map(bytes.decode, zrank.keys(f"zrank:{{{NAME}}}*"))) - named
+    assert not {
+        name for name in others if not re.search(r":intersection:.*|:(?:region:\w|values|counts)", name)
+    }
