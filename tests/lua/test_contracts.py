@@ -257,6 +257,7 @@ MAY_END = {
     "begin_write": "the generation of a dead rebuild is doomed, and taken off that list if it is still noted",
     "change_group": "expired members are removed first",
     "load_rows": "the rebuild fails, and what it has filled is unlinked",
+    "note_swept": "the note of a removal in the future is left, and the next sweep removes it",
     "rest_members": "members whose rest is over are removed first",
 }
 """Scripts that may end after each of their writes, and why."""

@@ -40,6 +40,7 @@ def pattern(key: str) -> re.Pattern[str]:
     spelled = {
         "<root>:region:kanto": "<root>:region:a",
         "…:counts": "<root>:counts",
+        "…:large": "zrank:{player}:intersections:large",
         "…:sizes": "zrank:{player}:intersections:sizes",
         "zrank:{player}:pending:7": "zrank:{player}:pending:<number>",
         "zrank:{player}:seen:7": "zrank:{player}:seen:<number>",
@@ -79,6 +80,7 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
     tag = f"zrank:{{{NAME}}}"
     zrank.set(f"{tag}:watcher", 1, px=60_000)
     zrank.sadd(f"{tag}:doomed", "an-old-one")
+    zrank.zadd(f"{tag}:intersections:large", {"one-above-1-MiB": 1e12})
     return index
 
 

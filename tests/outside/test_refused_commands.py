@@ -200,6 +200,12 @@ class Site:
         found = self.wide.ranking.filter(region="a", group=groups[0]).count()
         assert found == Video.objects.filter(pk__in=self.pks[:20], region="a").count()
 
+    def draw(self) -> None:
+        """Among the members of a group, whom the script gathers if it may."""
+        self.wide.group("drawn").add(*self.pks[:10])
+        drawn = self.wide.ranking.filter(group="drawn").recommend(self.pks[2], 20, band=10_000)
+        assert {entry.pk for entry in drawn} == {*self.pks[:10]} - {self.pks[2]}
+
     def remember(self) -> None:
         self.wide.ranking.recommend(self.pks[8], 3, remember=timedelta(hours=1))
 
@@ -335,12 +341,14 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "change_scores": (Site.increment, Site.increment, "HSET"),
     "claim_members": (Site.join_and_leave, Site.claim, "ZREM"),
     "confirm_flush": (Site.increment_many, flush_with_some_left, "HDEL"),
+    "deal": (Site.increment, Site.draw, "ZADD"),
     "drop_pending": (Site.update, Site.erase_pending, "EXISTS"),
     "finish_replay": (Site.update_after_a_dump, Site.lose_writes, "HDEL"),
     "forget_version": (Site.increment, Site.erase, "HSET"),
     "increment_scores": (Site.increment, Site.increment_plain, "HINCRBY"),
     "load_rows": (Site.increment, Site.rebuild, "HSET"),
     "make_intersection": (Site.increment, Site.combine, "PEXPIRE"),
+    "note_removal": (Site.increment, Site.sleep, "HSET"),
     "note_swept": (Site.increment, Site.sleep, "HSET"),
     "reconcile_pending": (Site.increment, Site.begin_another_history, "HSET"),
     "remember_members": (Site.increment, Site.remember, "PEXPIREAT"),

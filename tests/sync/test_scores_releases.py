@@ -208,7 +208,7 @@ def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
     registry.unregister(counted)
     try:
         call_command("prune_zrank")
-        assert "scores of 1 members are in no column yet" in capsys.readouterr().out
+        assert "scores of 1 member are in no column yet" in capsys.readouterr().out
         registry.register(counted)
         assert sync(counted).flushed == 1
         assert column(counted)[str(first)] == 5
