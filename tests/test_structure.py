@@ -112,7 +112,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent cluster models embedded",
+    "exceptions signals conf recent deadline cluster models embedded",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
