@@ -1,10 +1,9 @@
-"""Results: members of a ranking, and of an erasure."""
+"""Results: members of a ranking."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, overload
 
 from asgiref.sync import sync_to_async
@@ -14,7 +13,7 @@ from .codec.entry import Entry
 from .codec.units import Band
 from .declaration import Declaration, Member
 
-__all__ = ["Bin", "Entries", "Entry", "Erased", "Recommendations", "Standing"]
+__all__ = ["Bin", "Entries", "Entry", "Recommendations", "Standing"]
 
 
 @dataclass(eq=False, repr=False)
@@ -106,23 +105,3 @@ class Bin(NamedTuple):
     low: Any
     high: Any
     members: int
-
-
-@dataclass
-class Erased:
-    """The result of an erasure."""
-
-    index: str
-
-    member: str
-    """The primary key, as Redis stores it."""
-
-    removed: dict[str, int] = field(default_factory=dict)
-    """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
-    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
-    ``intersection`` for intersections, which are removed as a whole; ``marks`` that were processed."""
-
-    remains: dict[str, datetime | None] = field(default_factory=dict)
-    """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
-    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
-    drain for ``marks``."""

@@ -17,10 +17,10 @@ from django.db import models
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .codec.units import Band
-from .conf import get_settings
 from .declaration import Declaration, Member
 from .entries import Bin, Entries, Recommendations, Standing
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
+from .hooks import fallback
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
@@ -32,7 +32,6 @@ from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
-from .sql import answer_by_sql
 
 if TYPE_CHECKING:
     from .redis.reader import Reader
@@ -793,11 +792,12 @@ class Ranking(Generic[Member]):
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
-            if get_settings().unhealthy != "database":
+            other = fallback()
+            if other is None:
                 raise
             # As one step, so that coroutines run all of it in one thread: connections belong to threads.
             answer: Answer = yield Blocking(
-                partial(answer_by_sql, self.index, self.conditions, question, view)
+                partial(other.answer, self.index, self.conditions, question, view)
             )
             return answer
 

@@ -31,7 +31,7 @@ DEFERRED = {
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
-    ("django_zrank.index", "django_zrank.sync.erase"),
+    ("django_zrank.erase", "django_zrank.sync.erase"),
 }
 """Imports within functions: (module, what it imports)."""
 
@@ -112,19 +112,20 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline cluster models embedded",
+    "exceptions signals conf recent deadline hooks cluster models embedded",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
     "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
     "store",
     "redis.trust",
-    "redis sql",
+    "redis",
     "redis.verbs entries recommendations",
-    "ranking groups scores index",
+    "ranking groups scores erase index",
     "registry",
     "sync",
     "checks",
+    "sql",
     "rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The layers, from the bottom: each imports nothing of the package, not even types, but what is before or beside it."""
