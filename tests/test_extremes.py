@@ -33,7 +33,7 @@ class Players(RankIndex[Player]):
     name = "players"
 
 
-@pytest.fixture(params=["redis", "database"])
+@pytest.fixture(params=["redis", pytest.param("database", marks=pytest.mark.part("sql"))])
 def build(request: pytest.FixtureRequest, zrank: Redis, settings: Any) -> Iterator[Callable[[Any], Any]]:
     """Builds an index, or has the database answer in its place."""
     if request.param == "database":

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from django_zrank import Entry, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.testapp.models import Competitor, Ticket
+from tests.testapp.models import Competitor, Tag, Ticket
 from tests.testapp.zrank import PlayerRank
 
 REGIONS = ("kantou", "kansai", None)
@@ -81,6 +81,21 @@ rows = st.fixed_dictionaries(
     }
 )
 populations = st.dictionaries(st.integers(1, 120), rows, max_size=25)
+
+
+def write(rows: Mapping[int, Row]) -> None:
+    """Make the competitors, in the database alone, exactly ``rows``: primary key -> columns, ``tags`` among them."""
+    tags = Competitor.tags.through
+    tags.objects.all()._raw_delete("default")
+    Competitor.objects.all()._raw_delete("default")
+    Tag.objects.bulk_create([Tag(pk=pk, word=str(pk)) for pk in TAGS], ignore_conflicts=True)
+    columns = ({name: value for name, value in row.items() if name != "tags"} for row in rows.values())
+    Competitor.objects.bulk_create(
+        Competitor(pk=pk, **values) for pk, values in zip(rows, columns, strict=True)
+    )
+    tags.objects.bulk_create(
+        tags(competitor_id=pk, tag_id=tag) for pk, row in rows.items() for tag in row.get("tags", ())
+    )
 
 
 class Oracle:
