@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, overload
+from typing import Any, Generic, overload
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -13,7 +13,7 @@ from .codec.entry import Entry
 from .codec.units import Band
 from .declaration import Declaration, Member
 
-__all__ = ["Bin", "Entries", "Entry", "Recommendations", "Standing"]
+__all__ = ["Entries", "Entry", "Recommendations"]
 
 
 @dataclass(eq=False, repr=False)
@@ -85,23 +85,3 @@ class Recommendations(Entries[Member]):
     candidates: int | None
     """The number of members in the band, including excluded members, but not the member itself. None if it isn't known:
     with ``where``, and with several filters that no facet covers, because members may then be tested one by one."""
-
-
-class Standing(NamedTuple):
-    """The standing of a member among all members of a ranking."""
-
-    entry: Entry
-
-    size: int
-    """The number of members in the ranking."""
-
-    percentile: float
-    """The percentile, as returned by :meth:`.Ranking.percentile`."""
-
-
-class Bin(NamedTuple):
-    """A range of scores, both ends included, and the number of members in it."""
-
-    low: Any
-    high: Any
-    members: int

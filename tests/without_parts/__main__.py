@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from .parts import PARTS, ROOT, delete
+from .parts import PARTS, ROOT, delete, with_dependents
 
 OF_THE_WHOLE = (
     "tests/benchmarks",
@@ -104,9 +104,12 @@ def main() -> int:
         delete(ROOT, options.names)
         return 0
     there = [name for name, part in PARTS.items() if part.is_there]
-    runs: list[tuple[list[str], str]] = [([name], name) for name in options.names]
+    each = options.names or ([] if options.all else there)
+    runs = [
+        ([name], ", ".join([name, *(one for one in with_dependents([name]) if one != name)])) for name in each
+    ]
     if not options.names and not options.all:
-        runs = [([], "(nothing)"), *(([name], name) for name in there)]
+        runs.insert(0, ([], "(nothing)"))
     if options.all or not options.names:
         runs.append((there, "all"))
         if options.tests is not None:

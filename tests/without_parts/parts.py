@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["PARTS", "ROOT", "Part", "delete"]
+__all__ = ["PARTS", "ROOT", "Part", "delete", "with_dependents"]
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -24,6 +24,9 @@ class Part(NamedTuple):
     lines: tuple[tuple[str, str], ...] = ()
     """Lines in files of the kernel: (file, text by which exactly one line is found)."""
 
+    needs: tuple[str, ...] = ()
+    """Other parts that it calls: it is deleted with them."""
+
     runs_tests: bool = False
     """True if the kernel's tests run on it, so that they can't run without it."""
 
@@ -34,6 +37,7 @@ class Part(NamedTuple):
 
 
 _INDEX: Final = "django_zrank/index.py"
+_RANKING: Final = "django_zrank/ranking.py"
 
 PARTS: Final = {
     "rest_framework": Part(
@@ -47,6 +51,7 @@ PARTS: Final = {
         ),
         r"rest_framework|\bREST\b",
         (("tests/urls.py", "django_zrank.rest_framework.urls"),),
+        needs=("statistics",),
     ),
     "admin": Part(
         (
@@ -88,9 +93,15 @@ PARTS: Final = {
         r"\b[Ee]ras|StillRanked",
         ((_INDEX, "import Erasing"), (_INDEX, "    Erasing,")),
     ),
+    "statistics": Part(
+        ("django_zrank/statistics", "tests/test_statistics.py"),
+        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
+        ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
+    ),
     "export": Part(
         ("django_zrank/management/commands/export_zrank.py", "tests/commands/test_export_zrank.py"),
         r"\b[Ee]xport",
+        needs=("statistics",),
     ),
     "testing": Part(
         ("django_zrank/testing.py", "django_zrank/pytest_plugin.py", "django_zrank/embedded.py"),
@@ -101,10 +112,18 @@ PARTS: Final = {
 """The parts by their names. The first file of each is one of the package."""
 
 
+def with_dependents(names: Iterable[str]) -> list[str]:
+    """Return parts with those that need them."""
+    found = {*names}
+    return [name for name, part in PARTS.items() if name in found or not found.isdisjoint(part.needs)]
+
+
 def delete(root: Path, names: Iterable[str]) -> None:
-    """Delete parts from a checkout."""
-    for name in names:
+    """Delete parts from a checkout, with those that need them."""
+    for name in with_dependents(names):
         part = PARTS[name]
+        if not (root / part.files[0]).exists():
+            continue
         for file in part.files:
             path = root / file
             if path.is_dir():
