@@ -41,6 +41,7 @@ from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
+from .hooks import fallbacks
 from .index import RankIndex
 from .models import Mark
 from .queries.view import METHODS
@@ -81,7 +82,7 @@ _PASSWORD: Final = re.compile(r"(://[^/@,]*:)[^/@,]*@")
 
 _CHOICES: Final = {
     "capture": ("triggers", "signals"),
-    "unhealthy": ("raise", "serve_stale", "database"),
+    "unhealthy": ("raise", "serve_stale"),
     "reads": ("primary", "replica"),
 }
 
@@ -96,8 +97,9 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
-    if value not in _CHOICES.get(name, (value,)):
-        return f"must be one of {', '.join(map(repr, _CHOICES[name]))}"
+    choices = (*_CHOICES.get(name, (value,)), *(fallbacks if name == "unhealthy" else ()))
+    if value not in choices:
+        return f"must be one of {', '.join(map(repr, choices))}"
     return None
 
 

@@ -1,11 +1,10 @@
-"""Results: members of a ranking, and of an erasure."""
+"""Results: members of a ranking."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Generic, NamedTuple, overload
+from dataclasses import dataclass
+from typing import Any, Generic, overload
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -14,7 +13,7 @@ from .codec.entry import Entry
 from .codec.units import Band
 from .declaration import Declaration, Member
 
-__all__ = ["Bin", "Entries", "Entry", "Erased", "Recommendations", "Standing"]
+__all__ = ["Entries", "Entry", "Recommendations"]
 
 
 @dataclass(eq=False, repr=False)
@@ -86,43 +85,3 @@ class Recommendations(Entries[Member]):
     candidates: int | None
     """The number of members in the band, including excluded members, but not the member itself. None if it isn't known:
     with ``where``, and with several filters that no facet covers, because members may then be tested one by one."""
-
-
-class Standing(NamedTuple):
-    """The standing of a member among all members of a ranking."""
-
-    entry: Entry
-
-    size: int
-    """The number of members in the ranking."""
-
-    percentile: float
-    """The percentile, as returned by :meth:`.Ranking.percentile`."""
-
-
-class Bin(NamedTuple):
-    """A range of scores, both ends included, and the number of members in it."""
-
-    low: Any
-    high: Any
-    members: int
-
-
-@dataclass
-class Erased:
-    """The result of an erasure."""
-
-    index: str
-
-    member: str
-    """The primary key, as Redis stores it."""
-
-    removed: dict[str, int] = field(default_factory=dict)
-    """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
-    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
-    ``intersection`` for intersections, which are removed as a whole; ``marks`` that were processed."""
-
-    remains: dict[str, datetime | None] = field(default_factory=dict)
-    """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
-    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
-    drain for ``marks``."""

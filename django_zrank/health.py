@@ -9,8 +9,8 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from .conf import get_settings
 from .exceptions import IndexUnavailable
+from .hooks import fallback
 from .index import RankIndex
 from .queries.counts import Size
 from .queries.query import drive
@@ -30,8 +30,8 @@ def health(request: HttpRequest) -> JsonResponse:
     """Return 200 if all indexes, or those that ``?index=`` names, can be read; otherwise 503, with the reason for each.
 
     Each index costs one short command and, at most once a second, a check of the server's health. If Redis hangs, no
-    further index is checked after a second: the others are "not asked", and count as unreadable unless SQL answers for
-    them.
+    further index is checked after a second: the others are "not asked", and count as unreadable unless a fallback
+    answers for them.
     """
     names = list(dict.fromkeys(request.GET.getlist("index")))
     try:
@@ -40,12 +40,9 @@ def health(request: HttpRequest) -> JsonResponse:
         return JsonResponse({"detail": "There is no such index."}, status=404)
     until = monotonic() + _BUDGET
     states = {index.name: _state(index) if monotonic() < until else "not asked" for index in indexes}
-    fine = {"ok", "by SQL", *(["not asked"] if _has_fallback() else [])}
+    other = fallback()
+    fine = {"ok", *([other.label, "not asked"] if other else [])}
     return JsonResponse({"indexes": states}, status=200 if fine.issuperset(states.values()) else 503)
-
-
-def _has_fallback() -> bool:
-    return get_settings().unhealthy == "database"
 
 
 def _state(index: RankIndex) -> str:
@@ -53,5 +50,6 @@ def _state(index: RankIndex) -> str:
     try:
         drive(reader.asking(Size(), index.ranking.view, "primary"), reader.send)
     except IndexUnavailable as error:
-        return "by SQL" if _has_fallback() else type(error).__name__
+        other = fallback()
+        return other.label if other else type(error).__name__
     return "ok"

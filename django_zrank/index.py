@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from asgiref.sync import sync_to_async
-
 from .codec.units import Band
 from .declaration import Declaration, Member
-from .entries import Erased
+from .erase import Erasing
 from .groups import Group
+from .hooks import Fallback, companions, fallbacks
 from .ranking import Ranking
 from .scores import Scores
 
 __all__ = ["Band", "RankIndex"]
+
+# The parts, with the base classes of RankIndex and of Ranking. Whoever deletes the files of a part deletes its lines
+# here, and nothing else of the kernel: docs/design.md says more.
+fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
+companions["admin"] = "django_zrank.sync.jobs.running_jobs"
 
 
 class _RankingAccessor:
@@ -35,7 +39,10 @@ class _ScoresAccessor:
 _instances: dict[type[RankIndex], Any] = {}
 
 
-class RankIndex(Declaration[Member]):
+class RankIndex(
+    Erasing,
+    Declaration[Member],
+):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 
     Every attribute has a ``get_…`` method to override where a constant is not enough. One instance serves the process.
@@ -59,17 +66,3 @@ class RankIndex(Declaration[Member]):
     def group(cls, name: str) -> Group:
         """Return the group ``name``, whose members the caller keeps: ``PlayerRank.group("live:42").add(player)``."""
         return Group(cls.instance(), name)
-
-    @classmethod
-    def erase(cls, member: Any) -> Erased:
-        """Remove the primary key of ``member`` from everything that is stored for the index. Return what was removed,
-        what remains, and until when. The row must be deleted, or have left the queryset. See
-        :func:`django_zrank.sync.erase.erase`."""
-        from .sync.erase import erase
-
-        return erase(cls.instance(), member)
-
-    @classmethod
-    async def aerase(cls, member: Any) -> Erased:
-        """The asynchronous version of :meth:`erase`."""
-        return await sync_to_async(cls.erase)(member)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
-from fractions import Fraction
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 from django.db import models
@@ -17,10 +14,10 @@ from django.db import models
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
 from .codec.units import Band
-from .conf import get_settings
 from .declaration import Declaration, Member
-from .entries import Bin, Entries, Recommendations, Standing
-from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked, RankingChanged
+from .entries import Entries, Recommendations
+from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
+from .hooks import fallback
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
@@ -32,7 +29,7 @@ from .queries.view import METHODS, View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
-from .sql import answer_by_sql
+from .statistics import Statistics
 
 if TYPE_CHECKING:
     from .redis.reader import Reader
@@ -46,9 +43,6 @@ _PAGE_LIMIT: Final = 10_000
 _PAGE: Final = 1000
 """Members that iteration reads in one round trip."""
 
-_BINS: Final = 100
-"""The most ranges of a histogram."""
-
 _MANY: Final = 200
 """Members whose exclusions ``recommend_many()`` reads at once."""
 
@@ -56,7 +50,10 @@ _AT_ONCE: Final = 100
 """The most members that ``recommend_many()`` draws in one round trip."""
 
 
-class Ranking(Generic[Member]):
+class Ranking(
+    Statistics[Member],
+    Generic[Member],
+):
     """The members of an index, best first: all members (``PlayerRank.ranking``) or some (``.filter(region="kanto")``).
 
     Pass members as instances of the model or as primary keys. Every method raises
@@ -422,56 +419,6 @@ class Ranking(Generic[Member]):
 
     __aiter__ = async_iterator(__iter__)
 
-    @in_batches
-    def snapshot(
-        self, limit: int | None = None, *, progress: Callable[[int], Any] = lambda members: None
-    ) -> Batches[Entry]:
-        """Iterate over all members, or the best ``limit``, best first, as of a single moment, for example for rewards
-        at the end of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
-
-        Nothing is copied or locked. After the last member, all pages are read again in the same order, and
-        :exc:`~django_zrank.exceptions.RankingChanged` is raised if a page differs. So act on members only when the
-        iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
-        of members of each page that is read, so each member counts twice. A change that is undone and made again in the
-        meantime may stay unnoticed.
-
-        Raises ``ValueError`` for an invalid limit, and under filters that no declared facet covers, because their
-        results aren't as of a single moment.
-        """
-        if self.view.ranking is None:
-            declare = uncovered(self.conditions, ())
-            raise ValueError(
-                f"snapshot: no facet covers these filters{f'; declare {declare}' if declare else ''}"
-            )
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise ValueError(f"limit: expected a number of members from 1, not {limit!r}")
-        digests: list[bytes] = []
-        primary = self.using("primary")  # two replicas may be of two moments, each time
-
-        def read(number: int) -> Query[tuple[Entries[Member], bytes]]:
-            first = number * _PAGE
-            page = yield from primary._page(
-                first, _PAGE if limit is None else min(_PAGE, max(0, limit - first))
-            )
-            progress(len(page))
-            return page, sha256(repr(page).encode()).digest()
-
-        def steps() -> Query[Sequence[Entry]]:
-            page, digest = yield from read(len(digests))
-            digests.append(digest)
-            if page:
-                return page
-            # Members that have the same scores as before had them when the last page was read, whose ranks show that
-            # there was nobody else, unless a change was undone and made again.
-            for number in range(len(digests)):
-                if (yield from read(number))[1] != digests[number]:
-                    raise RankingChanged(f"The index {self._name} has changed while it was read")
-            return ()
-
-        return steps
-
-    asnapshot = async_iterator(snapshot)
-
     @verb
     def at_rank(self, rank: int) -> Query[Entry]:
         """The member at a position, where 1 is best. Positions are consecutive, whatever the ranking method. Raises
@@ -592,68 +539,6 @@ class Ranking(Generic[Member]):
 
     aentry = async_version(entry)
 
-    @verb
-    def percentile(self, member: Any) -> Query[float]:
-        """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
-
-        This is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method. Members that are equal in every
-        criterion have the same percentile. Raises :exc:`~django_zrank.NotRanked`.
-        """
-        size, location = yield from self._locate(member, "competition")
-        return _percentile(size, location.before)
-
-    apercentile = async_version(percentile)
-
-    @verb
-    def score_at_percentile(self, percentile: float) -> Query[Any]:
-        """The worst score whose members have at least this :meth:`percentile`: 50 for the median, 99 for the score that
-        one percent of members reach. None if no member is ranked. Two round trips."""
-        if (
-            isinstance(percentile, bool)
-            or not isinstance(percentile, (int, float))
-            or not 0 <= percentile <= 100
-        ):
-            raise ValueError(f"percentile: expected a number from 0 to 100, not {percentile!r}")
-        size = yield from self._ask(Size())
-        position = int((100 - Fraction(percentile)) * max(0, size - 1) / 100)
-        if position + 1 < size and _percentile(size, position + 1) >= percentile:  # 99.9 isn't a float
-            position += 1
-        entries = yield from self._page(position, 1)
-        return entries[0].score if entries else None
-
-    ascore_at_percentile = async_version(score_at_percentile)
-
-    @verb
-    def tier(self, member: Any, shares: Sequence[float]) -> Query[int]:
-        """The number of ``member``'s tier, 0 for the best. ``shares``: where tiers end, in percent of all members. With
-        (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
-        half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
-        """
-        try:
-            ends = [Fraction(str(share)) for share in shares]
-        except (ArithmeticError, TypeError, ValueError):
-            ends = []
-        if not ends or ends != sorted({*ends}) or ends[0] <= 0 or ends[-1] > 100:
-            raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
-        size, location = yield from self._locate(member, "competition")
-        return bisect_right([end * size for end in ends], 100 * location.before)
-
-    atier = async_version(tier)
-
-    @verb
-    def standing(self, member: Any) -> Query[Standing]:
-        """The entry of ``member``, with the number of all members and its percentile. One round trip, or two with dense
-        ranks, or with ordinal ranks over shards. Raises :exc:`~django_zrank.NotRanked`."""
-        size, equal = yield from self._locate(member, "competition")
-        location = equal
-        if self.view.method == "ordinal" and self.index.get_shards() == 1:
-            location = equal._replace(before=equal.position)
-        elif self.view.method != "competition":
-            size, location = yield from self._locate(member)
-        return Standing(self._to_entries([location])[0], size, _percentile(size, equal.before))
-
-    astanding = async_version(standing)
-
     def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
@@ -725,23 +610,6 @@ class Ranking(Generic[Member]):
     acount_between = async_version(count_between)
 
     @verb
-    def histogram(self, bins: int = 20) -> Query[list[Bin]]:
-        """The number of members in each of at most ``bins`` (up to 100) score ranges of equal width, lowest scores
-        first; empty if no member is ranked. Three round trips."""
-        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
-            raise ValueError(f"bins: expected a whole number from 1 to {_BINS}, not {bins!r}")
-        keys, kind = [], self.index.ordering.first.kind
-        for ranking in (self, self.reversed()):
-            keys += [kind.key(entry.score) for entry in (yield from ranking._page(0, 1))]
-        if not keys:
-            return []
-        ranges = [(kind.at(low), kind.at(high)) for low, high in kind.ranges(min(keys), max(keys), bins)]
-        pages = yield from self._ask(Several([self._between(low, high, 0) for low, high in ranges]))
-        return [Bin(low, high, page.following) for (low, high), page in zip(ranges, pages, strict=True)]
-
-    ahistogram = async_version(histogram)
-
-    @verb
     def counts(self, *paths: str) -> Query[dict[Any, int]]:
         """The number of members with each value of a facet, ``counts("region")``, or with each tuple of values of a
         composite facet, ``counts("region", "platform")``. Values without members are left out."""
@@ -793,11 +661,12 @@ class Ranking(Generic[Member]):
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:
-            if get_settings().unhealthy != "database":
+            other = fallback()
+            if other is None:
                 raise
             # As one step, so that coroutines run all of it in one thread: connections belong to threads.
             answer: Answer = yield Blocking(
-                partial(answer_by_sql, self.index, self.conditions, question, view)
+                partial(other.answer, self.index, self.conditions, question, view)
             )
             return answer
 
@@ -809,11 +678,6 @@ class Ranking(Generic[Member]):
 
     def _not_ranked(self, member: Any) -> NotRanked:
         return NotRanked(f"{member!r} is not in the index {self._name}")
-
-
-def _percentile(size: int, before: int) -> float:
-    """The percentile of a member among ``size``; ``before``: those that rank better."""
-    return 100.0 if size == 1 else 100 * (size - 1 - before) / (size - 1)
 
 
 def _position(given: Any) -> int:

@@ -19,6 +19,7 @@ from tests import settings as environment
 from tests.clusters import Cluster
 from tests.flushing import quick_flush, quick_reset
 from tests.servers import RedisServer
+from tests.without_parts.parts import PARTS
 
 pytest_plugins = ["django_zrank.pytest_plugin"]
 
@@ -41,10 +42,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    deleted = {name for name, part in PARTS.items() if not part.is_there}
+    without = {item for item in items if deleted & _parts_of(item)}
+    config.hook.pytest_deselected(items=[*without])
+    items[:] = [item for item in items if item not in without]
     if wanted := config.getoption("--touching"):
         chosen = [item for item in items if _touches(item, wanted)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+def _parts_of(item: pytest.Item) -> set[str]:
+    """The parts that a test needs."""
+    names = {name for mark in item.iter_markers("part") for name in mark.args}
+    if unknown := names - PARTS.keys():
+        raise pytest.UsageError(f"{item.nodeid}: no part is called {unknown}")
+    return names
 
 
 def _touches(item: pytest.Item, what: str) -> bool:

@@ -32,6 +32,7 @@ from tests.test_ranking import FACETED, FILTERS, INDEXES, TOTALS, CompetitorRank
 from tests.test_ranking_states import change
 from tests.test_uniformity import LIMIT, Side, deviation
 from tests.testapp.models import Guild, Player, Tag
+from tests.without_parts.parts import PARTS
 from tests.writes import apply_changes, begin_write
 
 pytestmark = pytest.mark.usefixtures("zrank")
@@ -652,14 +653,18 @@ ROUND_TRIPS: list[tuple[Callable[[Ranking], Any], int]] = [
     (lambda ranking: ranking.between(2, 5), 1),
     (lambda ranking: ranking.count_between(2, 5), 1),
     (lambda ranking: ranking.counts("platform"), 1),
-    (lambda ranking: ranking.percentile(4), 1),
-    (lambda ranking: ranking.standing(4), 1),
     (lambda ranking: ranking.rank_of_score(3), 1),
     (lambda ranking: ranking.recommend(4, 2), 1),
     (lambda ranking: ranking.recommend(4, 2, remember=timedelta(1)), 2),
     (lambda ranking: ranking.near(4, 2), 1),
 ]
 """Verbs, and the round trips of each. Those drawn are remembered by another one."""
+
+if PARTS["statistics"].is_there:
+    ROUND_TRIPS += [
+        (lambda ranking: ranking.percentile(4), 1),
+        (lambda ranking: ranking.standing(4), 1),
+    ]
 
 
 @pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])

@@ -466,6 +466,7 @@ async def count() -> int:
     return await RANKING.acount()
 
 
+@pytest.mark.part("sql")
 @pytest.mark.django_db
 def test_the_database_answers_in_its_place(settings: Any) -> None:
     Player.objects.bulk_create(Player(level=level) for level in range(5))

@@ -20,6 +20,7 @@ from tests.populations import populate
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerRank
+from tests.without_parts.parts import PARTS
 
 ROWS: dict[int, Row] = {
     pk: {
@@ -152,12 +153,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "near": lambda ranking: ranking.near(2, 5, band=3, seed=1),
     "near a row": lambda ranking: ranking.near(Competitor(points=2, lost=1), 5, band=3, seed=1),
-    "tier": lambda ranking: ranking.tier(4, (50, 10)),
-    "score_at_percentile": lambda ranking: ranking.score_at_percentile(101),
-    "histogram": lambda ranking: ranking.histogram(0),
-    "snapshot": lambda ranking: list(ranking.snapshot(5)),
-    "snapshot of filters": lambda ranking: list(ranking.filter(tags=1, region="kantou").snapshot()),
-    "standing": lambda ranking: ranking.standing(4),
     "near badly": lambda ranking: ranking.near(None),
     "forget": lambda ranking: ranking.forget(7),
     "ranks by a query": lambda ranking: ranking.ranks(Competitor.objects.order_by("pk")),
@@ -166,6 +161,15 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "count_between": lambda ranking: ranking.filter(platform="pc").count_between(2, 4),
     "members badly": lambda ranking: ranking.members("one"),
 }
+if PARTS["statistics"].is_there:
+    CALLS |= {
+        "tier": lambda ranking: ranking.tier(4, (50, 10)),
+        "score_at_percentile": lambda ranking: ranking.score_at_percentile(101),
+        "histogram": lambda ranking: ranking.histogram(0),
+        "snapshot": lambda ranking: list(ranking.snapshot(5)),
+        "snapshot of filters": lambda ranking: list(ranking.filter(tags=1, region="kantou").snapshot()),
+        "standing": lambda ranking: ranking.standing(4),
+    }
 
 
 def outcome(call: Callable[[Any], Any], asked: Any) -> Any:

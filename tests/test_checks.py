@@ -20,14 +20,11 @@ from django.db import connection, models
 from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
-from django.urls import include, path
 from django.utils import timezone
 
 from django_zrank import RankIndex, checks
 from django_zrank.capture.triggers import captured
 from django_zrank.registry import registry
-from django_zrank.rest_framework import checks as rest_checks
-from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.sync import signal_handlers
 from tests.testapp.models import (
     Account,
@@ -39,7 +36,7 @@ from tests.testapp.models import (
     Team,
     Ticket,
 )
-from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
+from tests.testapp.zrank import PlayerRank
 
 with isolate_apps("tests.testapp"):
 
@@ -133,15 +130,6 @@ class NoMarksRouter:
         return False if app_label == "zrank" else None
 
 
-class OwnBoard(LeaderboardViewSet):
-    index = NicknameRank
-
-
-class TellsWho(LeaderboardViewSet):
-    def get_member(self) -> Any:
-        return None
-
-
 NAMED = Player.objects.exclude(name="")
 BETTER = Player.objects.filter(name=OuterRef("name"), level__gt=OuterRef("level"))
 AVERAGE = Player.objects.values("is_active").annotate(average=Avg("level")).values("average")[:1]
@@ -175,7 +163,6 @@ class Case(NamedTuple):
     caches: dict[str, Any] | None = None
     declares: tuple[dict[str, Any], ...] = ()
     routers: tuple[str, ...] = ()
-    urls: Any = ()
 
 
 def setting(code: str | None, key: str, value: Any, says: str = "") -> Any:
@@ -197,11 +184,11 @@ async def excluded(self: Any, member: Any) -> Any:
     return ()
 
 
-def declaring(code: str | None, title: str, says: str = "", /, urls: Any = (), **attributes: Any) -> Any:
+def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
     """An index of players, called "wrong", unless it says otherwise."""
     attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
     attributes = {key: value for key, value in attributes.items() if value is not ...}
-    return pytest.param(Case(code, says, declares=(attributes,), urls=urls), id=title)
+    return pytest.param(Case(code, says, declares=(attributes,)), id=title)
 
 
 def rows(queryset: Any) -> Any:
@@ -571,7 +558,6 @@ DECLARATIONS = [
         order=("real",),
         idle=("moment", timedelta(1)),
     ),
-    declaring("zrank.W005", "no owner", "has no owner, so the REST API can't", urls="tests.urls"),
     declaring("zrank.E021", "no such database", "no database 'nowhere'", using="nowhere"),
     declaring(
         "zrank.E044",
@@ -713,7 +699,7 @@ RIGHT = [
 def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckMessage]:
     settings.ZRANK = case.zrank
     settings.DATABASE_ROUTERS = list(case.routers)
-    settings.ROOT_URLCONF = case.urls
+    settings.ROOT_URLCONF = ()
     if case.caches is not None:
         settings.CACHES = case.caches
     monkeypatch.setattr(registry, "_classes", {PlayerRank: None})
@@ -858,42 +844,8 @@ def test_a_database_without_triggers(settings: Any, monkeypatch: pytest.MonkeyPa
     assert run_checks(tags=["zrank"]) == []
 
 
-@pytest.mark.parametrize(
-    ("urls", "names"),
-    [
-        ((), set()),
-        ("nowhere.urls", set()),
-        ((path("", lambda request: None),), set()),
-        ((path("x/", LeaderboardViewSet.as_view({"get": "list"}, index=PlayerAscending)),), {"ascending"}),
-        ((path("x/", include([path("y/", OwnBoard.as_view({"get": "list"}))])),), {"nickname"}),
-        ((path("x/", LeaderboardViewSet.as_view({"get": "list"}, index=PlayerRank)),), set()),
-        ((path("x/", TellsWho.as_view({"get": "list"})),), set()),
-    ],
-    ids=[
-        "none",
-        "broken",
-        "others",
-        "an argument",
-        "an attribute",
-        "with an owner",
-        "who finds the row itself",
-    ],
-)
-def test_an_owner_is_missed_only_where_a_view_asks_for_it(settings: Any, urls: Any, names: set[str]) -> None:
-    settings.ROOT_URLCONF = urls
-    assert {message.obj.instance().name for message in rest_checks.check_owners(None)} == names
-
-
-def test_a_default_path_may_ask_of_every_index(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.urls"
-    names = {message.obj.instance().name for message in rest_checks.check_owners(None)}
-    assert {"ascending", "nickname", "competitors"} <= names
-    assert "player" not in names
-
-
 def test_every_id_has_a_case() -> None:
-    modules: list[Any] = [checks, rest_checks]
-    text = "".join(Path(module.__file__).read_text() for module in modules)
+    text = Path(checks.__file__).read_text()
     cases = {case.values[0].code for case in [*SETTINGS, *CACHES, *DECLARATIONS]}
     elsewhere = {
         "zrank.E023",
@@ -905,9 +857,7 @@ def test_every_id_has_a_case() -> None:
         "zrank.W009",
         "zrank.W020",
         "zrank.W021",
-        "zrank.W050",
     }
-    elsewhere |= {"zrank.W012"}  # tests/outside/test_rest.py
     assert cases | elsewhere == set(re.findall(r"zrank\.[EW]\d+", text))
 
 

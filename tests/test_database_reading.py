@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -25,15 +24,15 @@ from tests.test_ranking import (
     FACETED,
     FILTERS,
     INDEXES,
-    TAGS,
     CompetitorRank,
     Oracle,
     Row,
     assert_same,
     assert_same_under_filters,
     populations,
+    write,
 )
-from tests.testapp.models import Competitor, Guild, Tag, Team
+from tests.testapp.models import Competitor, Guild, Team
 
 EXAMPLES = int(os.environ.get("ZRANK_TEST_EXAMPLES", "8"))
 """Of everything; a population is asked some hundred questions."""
@@ -45,21 +44,6 @@ examples = settings(
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-
-
-def write(rows: Mapping[int, Row]) -> None:
-    """Make the competitors, in the database alone, exactly ``rows``: primary key -> columns, ``tags`` among them."""
-    tags = Competitor.tags.through
-    tags.objects.all()._raw_delete("default")
-    Competitor.objects.all()._raw_delete("default")
-    Tag.objects.bulk_create([Tag(pk=pk, word=str(pk)) for pk in TAGS], ignore_conflicts=True)
-    columns = ({name: value for name, value in row.items() if name != "tags"} for row in rows.values())
-    Competitor.objects.bulk_create(
-        Competitor(pk=pk, **values) for pk, values in zip(rows, columns, strict=True)
-    )
-    tags.objects.bulk_create(
-        tags(competitor_id=pk, tag_id=tag) for pk, row in rows.items() for tag in row.get("tags", ())
-    )
 
 
 # Against sorted lists

@@ -33,7 +33,7 @@ class Players(RankIndex[Player]):
     name = "players"
 
 
-@pytest.fixture(params=["redis", "database"])
+@pytest.fixture(params=["redis", pytest.param("database", marks=pytest.mark.part("sql"))])
 def build(request: pytest.FixtureRequest, zrank: Redis, settings: Any) -> Iterator[Callable[[Any], Any]]:
     """Builds an index, or has the database answer in its place."""
     if request.param == "database":
@@ -105,6 +105,7 @@ def test_half_a_surrogate_pair_is_no_value(build: Callable[[Any], Any]) -> None:
         build(Players).filter(bio="\ud800")
 
 
+@pytest.mark.part("statistics")
 @pytest.mark.parametrize("shares", [5, (float("nan"),), (1, "b"), (0,), (101,), (2, 1), ()])
 def test_tiers_end_at_percentages(build: Callable[[Any], Any], shares: Any) -> None:
     with pytest.raises(ValueError, match=r"^shares: "):

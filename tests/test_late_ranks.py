@@ -213,6 +213,7 @@ class TestFailures:
         store.client.hdel(store.keys.meta, "behind")
         assert [entry.rank for entry in drawn] == [entry.pk for entry in drawn]
 
+    @pytest.mark.part("sql")
     @pytest.mark.django_db
     def test_the_database_in_its_place(self, settings: Any, ranking: Any) -> None:
         settings.ZRANK = {"UNHEALTHY": "database"}

@@ -153,7 +153,11 @@ def test_healthy(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unhealthy", "status", "state"), [("raise", 503, "IndexUnavailable"), ("database", 200, "by SQL")]
+    ("unhealthy", "status", "state"),
+    [
+        ("raise", 503, "IndexUnavailable"),
+        pytest.param("database", 200, "by SQL", marks=pytest.mark.part("sql")),
+    ],
 )
 @pytest.mark.usefixtures("away")
 def test_unhealthy(client: Client, settings: Any, unhealthy: str, status: int, state: str) -> None:

@@ -179,6 +179,7 @@ class TestExclusions:
         fill(index, {player.pk: 5 for player in (self.one, self.two, *self.others)})
         return index
 
+    @pytest.mark.part("sql")
     def test_the_fallback_asks_no_hook_again(self, settings: Any) -> None:
         asked: list[Any] = []
 

@@ -16,8 +16,7 @@ from tests.populations import fill, populate
 from tests.rankings import by_sql
 from tests.sharded import sharded
 from tests.test_async_versions import Both
-from tests.test_database_reading import write
-from tests.test_ranking import FACETED, INDEXES, Oracle, Row
+from tests.test_ranking import FACETED, INDEXES, Oracle, Row, write
 from tests.testapp.models import Competitor, Player, Ticket
 from tests.testapp.zrank import ByInteger, ByMoment, ByPrice, PlayerRank
 
@@ -92,6 +91,7 @@ def _compare(ranking: Any, oracle: Oracle, population: dict[int, Row], draws: in
         assert_drawn(drawn, oracle, _before(oracle, at), at, n, band, out)
 
 
+@pytest.mark.part("sql")
 @pytest.mark.django_db
 @pytest.mark.parametrize("index", RANKS, ids=lambda index: index.name)
 def test_members_near_a_score_by_sql(index: type[RankIndex], settings: Any) -> None:
@@ -102,7 +102,7 @@ def test_members_near_a_score_by_sql(index: type[RankIndex], settings: Any) -> N
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("by", ["redis", "sql"])
+@pytest.mark.parametrize("by", ["redis", pytest.param("sql", marks=pytest.mark.part("sql"))])
 @pytest.mark.parametrize(("index", "shards"), IN_SHARDS)
 def test_members_near_an_instance(index: type[RankIndex], by: str, shards: int, settings: Any) -> None:
     """As near a member that stands where the instance would."""
@@ -213,7 +213,9 @@ def test_an_instance_without_a_number(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("by", "shards"), [("redis", 1), ("redis", 3), ("sql", 1)])
+@pytest.mark.parametrize(
+    ("by", "shards"), [("redis", 1), ("redis", 3), pytest.param("sql", 1, marks=pytest.mark.part("sql"))]
+)
 @pytest.mark.parametrize("index", [INDEXES[0], FACETED[0]], ids=lambda index: index.name)
 def test_an_instance_is_not_its_own_candidate(
     index: type[RankIndex], by: str, shards: int, settings: Any

@@ -65,6 +65,7 @@ def test_every_question_is_refused(index: type[RankIndex[Player]], question: str
             ask(ranking(), player)
 
 
+@pytest.mark.part("sql")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_database_answers_in_its_place(
     index: type[RankIndex[Player]], question: str, settings: Any

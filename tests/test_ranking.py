@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, datetime
+from importlib import import_module
 from itertools import combinations_with_replacement
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,9 +16,9 @@ from hypothesis import strategies as st
 
 from django_zrank import Entry, NotRanked, RankIndex
 from django_zrank.ranking import Ranking
-from tests.populations import fill, populate
-from tests.testapp.models import Competitor, Ticket
-from tests.testapp.zrank import PlayerRank
+from tests.populations import populate
+from tests.testapp.models import Competitor, Tag
+from tests.without_parts.parts import PARTS
 
 REGIONS = ("kantou", "kansai", None)
 PLATFORMS = ("pc", "ps")
@@ -81,6 +80,21 @@ rows = st.fixed_dictionaries(
     }
 )
 populations = st.dictionaries(st.integers(1, 120), rows, max_size=25)
+
+
+def write(rows: Mapping[int, Row]) -> None:
+    """Make the competitors, in the database alone, exactly ``rows``: primary key -> columns, ``tags`` among them."""
+    tags = Competitor.tags.through
+    tags.objects.all()._raw_delete("default")
+    Competitor.objects.all()._raw_delete("default")
+    Tag.objects.bulk_create([Tag(pk=pk, word=str(pk)) for pk in TAGS], ignore_conflicts=True)
+    columns = ({name: value for name, value in row.items() if name != "tags"} for row in rows.values())
+    Competitor.objects.bulk_create(
+        Competitor(pk=pk, **values) for pk, values in zip(rows, columns, strict=True)
+    )
+    tags.objects.bulk_create(
+        tags(competitor_id=pk, tag_id=tag) for pk, row in rows.items() for tag in row.get("tags", ())
+    )
 
 
 class Oracle:
@@ -165,28 +179,16 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         assert ranking[place] == ranking.at_rank(place + 1) == ranking.entry(pk) == oracle.entry(pk)
         assert ranking.rank(pk) == oracle.rank(pk)
         assert ranking.score(pk) == oracle.values(pk)[0]
-        assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
-        assert ranking.standing(pk) == (oracle.entry(pk), size, ranking.percentile(pk))
         for n in (1, 4, size + 3):
             assert ranking.around(pk, n) == oracle.around(pk, n)
         assert pk in ranking
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers[:2], 999]:
-        for ask in (
-            ranking.rank,
-            ranking.score,
-            ranking.entry,
-            ranking.around,
-            ranking.percentile,
-            ranking.standing,
-        ):
+        for ask in (ranking.rank, ranking.score, ranking.entry, ranking.around):
             with pytest.raises(NotRanked):
                 ask(pk)
     assert not any(pk in ranking for pk in [*strangers, 999])
     assert list(ranking) == oracle.entries(pks)
-    if isinstance(ranking, Ranking) and ranking.view.ranking is not None:
-        assert list(ranking.snapshot()) == oracle.entries(pks)
-        assert list(ranking.snapshot(5)) == oracle.entries(pks[:5])
     assert bool(ranking) == bool(pks)
     with pytest.raises(IndexError):
         ranking[size]
@@ -195,22 +197,6 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
     asked = [*pks[::2], *strangers, 999]
     assert ranking.ranks(asked) == {pk: oracle.rank(pk) if pk in oracle.rows else None for pk in asked}
     assert ranking.members(asked) == oracle.entries(pks[::2])
-    for wanted in (0, 25, 50, 99.5, 100):
-        reach = [pk for pk in pks if oracle.percentile(pk) >= wanted]
-        assert ranking.score_at_percentile(wanted) == (oracle.values(reach[-1])[0] if reach else None)
-    for pk in pks[::5]:
-        better = sum(oracle.values(other) != oracle.values(pk) for other in pks[: pks.index(pk)])
-        tier = sum(share * size <= 100 * better for share in (10, 25, 62.5))
-        assert ranking.tier(pk, (10, 25, 62.5)) == tier
-    bins = ranking.histogram(4)
-    assert sum(found.members for found in bins) == size
-    assert len(bins) <= 4
-    for low, high, count in bins:
-        assert count == len(oracle.between(low, high))
-    assert not bins or (bins[0].low, bins[-1].high) == (
-        min(oracle.values(pk)[0] for pk in pks),
-        max(oracle.values(pk)[0] for pk in pks),
-    )
     scores = sorted({oracle.values(pk)[0] for pk in pks} | {-4, -1, 0, 2})
     bounds = scores[:: max(1, len(scores) // 3)]
     pairs = [*combinations_with_replacement(bounds, 2), (bounds[-1], bounds[0])]
@@ -222,6 +208,8 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         assert ranking.count_between(low, high) == len(found)
     for score in {*range(-4, 5), *scores, *(score + 1 for score in scores if score < 2**63 - 1)}:
         assert ranking.rank_of_score(score) == oracle.rank_of_score(score)
+    if PARTS["statistics"].is_there:
+        import_module("tests.test_statistics").assert_same(ranking, oracle, everybody)
 
 
 @pytest.mark.usefixtures("zrank")
@@ -319,54 +307,3 @@ def test_thousands_of_values() -> None:
     ranking = index.ranking.filter(platform="pc")
     assert [entry.pk for entry in ranking.filter(tags__in=range(1, 9000)).top()] == [4, 3, 2, 1]
     assert [entry.pk for entry in ranking.exclude(tags__in=range(1, 9000)).top()] == [6, 5]
-
-
-@pytest.mark.usefixtures("zrank")
-@pytest.mark.parametrize(
-    ("column", "scores"),
-    [
-        ("real", [-1e308, -0.5, 0.0, 1e-300, 3.25, 1e308]),
-        ("real", [7.5]),
-        # Rounding once made ranges that began after their end, or beyond all scores.
-        *(("real", scores) for scores in ([0.1], [0.3, 0.3], [1.1, 1.1000000000000003], [-0.7], [5e-324])),
-        ("real", [1e308, -1e308]),
-        ("price", [Decimal("-0.01"), Decimal("12.34"), Decimal("12.35")]),
-        ("day", [date(1999, 12, 31), date(2026, 2, 28), date(2026, 3, 1)]),
-        ("flag", [True, False, True]),
-        ("integer", [-(2**63), 2**53 + 1, 2**53 + 2, 2**63 - 1]),
-        ("integer", []),
-    ],
-)
-def test_histograms_of_every_kind(column: str, scores: list[Any]) -> None:
-    index = type("Rank", (RankIndex,), {"name": f"bins-{column}", "model": Ticket, "order": (column,)})
-    populate(index, {uuid4(): {column: score} for score in scores})
-    for bins in (1, 2, 3, 7, 20, 49, 100):
-        found = index.ranking.histogram(bins)
-        assert len(found) <= bins
-        assert all(one.low <= one.high for one in found)
-        assert not scores or (found[0].low, found[-1].high) == (min(scores), max(scores))
-        assert [one.members for one in found] == [
-            sum(one.low <= score <= one.high for score in scores) for one in found
-        ]
-        assert sum(one.members for one in found) == len(scores)
-    median = index.ranking.score_at_percentile(50)
-    assert median == (sorted(scores)[(len(scores) - 1) // 2] if scores else None)
-
-
-@pytest.mark.usefixtures("zrank")
-def test_the_score_at_the_percentile_of_a_member_is_its_own() -> None:
-    """99.9 as a float is a little more than 99.9."""
-    for size in (11, 1001):
-        fill(PlayerRank, {score: score for score in range(size)})
-        ranking = PlayerRank.ranking
-        for score in range(0, size, 7):
-            assert ranking.score_at_percentile(ranking.percentile(score)) == score
-    assert (ranking.percentile(999), ranking.score_at_percentile(99.9)) == (99.9, 999)
-
-
-@pytest.mark.usefixtures("zrank")
-def test_a_tier_is_no_larger_than_its_share() -> None:
-    """A tenth of a percent as a float is a little more than that."""
-    fill(PlayerRank, {score: score for score in range(1000)})
-    tiers = [PlayerRank.ranking.tier(score, (0.1, 1.1)) for score in (999, 998, 989, 988)]
-    assert tiers == [0, 1, 1, 2]

@@ -224,6 +224,7 @@ def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
     assert sum(answer.values()) == len(ROWS) - 1
 
 
+@pytest.mark.part("statistics")
 @on_a_pair
 def test_a_snapshot_is_asked_of_the_primary(pair: Pair) -> None:
     """Of two replicas, one may be behind, and answer for the same page both times."""

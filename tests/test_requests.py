@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from django_zrank import queries as requests
-from django_zrank import sql
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws, sharded
 from django_zrank.queries.draws import Draw
@@ -27,8 +28,6 @@ from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from django_zrank.redis.executor import Executor
 from django_zrank.redis.keys import Keys
-from django_zrank.sql import _ANSWERS as SQL_ANSWERS
-from django_zrank.sql import sampling as sql_sampling
 
 KEYS = Keys.of("zrank", "player")
 
@@ -132,9 +131,11 @@ def questions() -> set[type]:
     return {each for each in classes if "query" in vars(each) and not getattr(each, "_is_protocol", False)}
 
 
+@pytest.mark.part("sql")
 def test_every_question_has_an_answer_by_sql() -> None:
+    answers = import_module("django_zrank.sql")._ANSWERS
     of_redis_alone = {ChangeScores, Touch}
-    assert questions() - of_redis_alone - {Several} == set(SQL_ANSWERS)
+    assert questions() - of_redis_alone - {Several} == set(answers)
 
 
 def test_every_question_has_an_answer_over_shards() -> None:
@@ -151,8 +152,14 @@ def unread(*modules: ModuleType) -> set[str]:
 def test_every_parameter_of_a_draw_is_read_wherever_members_are_drawn() -> None:
     of_the_answer = {"given"}
     assert unread(draws, sharded) == of_the_answer
+
+
+@pytest.mark.part("sql")
+def test_every_parameter_of_a_draw_is_read_by_sql() -> None:
+    of_the_answer = {"given"}
+    modules = import_module("django_zrank.sql.sampling"), import_module("django_zrank.sql")
     # chance reads the seed
-    assert unread(sql_sampling, sql) == of_the_answer | {"seed", "sort_key"}
+    assert unread(*modules) == of_the_answer | {"seed", "sort_key"}
 
 
 def test_recommend_many_has_the_parameters_of_recommend() -> None:

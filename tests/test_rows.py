@@ -22,6 +22,7 @@ from tests.sharded import divide, sharded
 from tests.test_sharded_reads import START, Bare, Tied, Wide
 from tests.testapp.models import Account, Club, Competitor, Employee, Player, Profile, Team, Ticket
 from tests.testapp.zrank import AccountRank, EmployeeRank, PlayerAscending, PlayerRank
+from tests.without_parts.parts import PARTS
 
 
 class TeamRank(RankIndex):
@@ -92,12 +93,13 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
     "rank": lambda ranking, member: ranking.rank(member),
     "rank with ties": lambda ranking, member: ranking.by("competition").rank(member),
     "entry": lambda ranking, member: ranking.entry(member),
-    "percentile": lambda ranking, member: ranking.percentile(member),
     "recommend": lambda ranking, member: len(ranking.recommend(member, 4, band=9)),
     "recommend_many": lambda ranking, member: [
         len(found) for _, found in ranking.recommend_many([member], 4, band=9)
     ],
 }
+if PARTS["statistics"].is_there:
+    VERBS["percentile"] = lambda ranking, member: ranking.percentile(member)
 
 
 @pytest.mark.usefixtures("zrank")

@@ -282,6 +282,7 @@ def test_a_claim_keeps_what_it_got_from_other_shards(
     assert left.isdisjoint(before)
 
 
+@pytest.mark.part("erase")
 @pytest.mark.django_db(transaction=True)
 def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex]) -> None:
     rebuild(index.instance())

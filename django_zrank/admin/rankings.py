@@ -19,11 +19,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from ..capture.triggers import examine_capture
+from ..deadline import reading
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
 from ..registry import registry
-from ..sql.deadline import reading
 from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
 from ..sync.health import Verdict

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
+from ..deadline import reading
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable
 from ..queries.counts import CountFacet, Size
@@ -23,7 +24,6 @@ from ..queries.positions import BarePosition, BareScore, Locate, Location, Locat
 from ..queries.query import Question, Several
 from ..queries.view import View
 from ..recent import Recent
-from .deadline import reading
 from .rows import Row, Rows
 from .sampling import sample
 

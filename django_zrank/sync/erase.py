@@ -15,7 +15,7 @@ from django.utils import timezone
 from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
-from ..entries import Erased
+from ..erase import Erased
 from ..exceptions import Busy, StillRanked
 from ..index import RankIndex
 from ..models import Batch, Generation

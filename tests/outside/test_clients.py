@@ -175,6 +175,7 @@ def refusals() -> set[str | None]:
     }
 
 
+@pytest.mark.part("statistics")
 @pytest.mark.parametrize("where", ["LOCATION", "OPTIONS", "CONNECTION_POOL_KWARGS", "REDIS_CLIENT_KWARGS"])
 def test_an_option_makes_no_difference_or_is_refused(where: str, places: Any, rows: None) -> None:
     expected, wrong, unrefused, refused = answers(), [], [], []

@@ -144,6 +144,7 @@ NOUNS = {
 }
 
 
+@pytest.mark.part("erase", "export")
 @pytest.mark.usefixtures("_some")
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
@@ -194,6 +195,7 @@ def members_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.part("export")
 @pytest.mark.usefixtures("_some")
 @pytest.mark.parametrize("name", ["nowhere/members.csv", ".", "", "members.csv/x", "\0", "x" * 300, "loop"])
 def test_an_export_that_can_not_be_written_is_an_error_and_leaves_nothing(name: str, tmp_path: Path) -> None:
@@ -205,12 +207,14 @@ def test_an_export_that_can_not_be_written_is_an_error_and_leaves_nothing(name: 
     assert members_file(tmp_path).read_text() == "of yesterday"
 
 
+@pytest.mark.part("export")
 @pytest.mark.usefixtures("_some")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_device_is_an_error() -> None:
     assert "--output: No space left on device" in run("export_zrank", "nickname", "--output=/dev/full")
 
 
+@pytest.mark.part("export")
 @pytest.mark.usefixtures("_some")
 def test_an_export_takes_the_place_of_a_file(tmp_path: Path) -> None:
     """As a whole, so that who has opened the old one can read it, and with its permissions. A link stays one, and a
@@ -257,6 +261,7 @@ FORMULAS = [
 TEXTS_AND_NUMBERS = ["-1", "+1", "-1.5", "1", "a=1", "'=1", " x", "", "ünï", "-", "1-1"]
 
 
+@pytest.mark.part("export")
 @pytest.mark.usefixtures("zrank")
 def test_no_cell_of_an_export_is_a_formula() -> None:
     """Numbers stay numbers, in text too; JSON has what the database has."""

@@ -24,7 +24,6 @@ from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
 from django_zrank.scores import Scores
-from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle as idle_module
 from django_zrank.sync import verify as verify_module
@@ -37,6 +36,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.rows import forget
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from tests.rankings import answer_by_sql
 from tests.testapp.models import Competitor, Player, Tag, Video
 
 from .interruptions import just_before
@@ -112,6 +112,7 @@ def test_who_falls_asleep_between_two_pushes_leaves(videos: type[RankIndex]) -> 
     assert ranked(videos) == awake() == set()
 
 
+@pytest.mark.part("sql")
 def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -> None:
     made = make(1, 29, 31, None)
     assert ranked(videos) == {video.pk for video in made[:2]} == awake()

@@ -17,11 +17,11 @@ from django_zrank.capture.triggers import captured, drop, install
 from django_zrank.models import Mark
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.view import View
-from django_zrank.sql import answer_by_sql
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
+from tests.rankings import answer_by_sql
 from tests.sync.capturing import table
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import (
@@ -284,6 +284,7 @@ def test_exclusions_of_a_row_whose_key_is_still_text(watch: Declare) -> None:
     ]
 
 
+@pytest.mark.part("sql")
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Integers of other databases have a sign.")
 def test_unsigned_keys_of_64_bits(watch: Declare) -> None:
     class Hashed(models.Model):

@@ -29,17 +29,16 @@ from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
-from django_zrank.sql import answer_by_sql
 from django_zrank.store import Store
 from django_zrank.sync import idle
 from django_zrank.sync.drain import drain
-from django_zrank.sync.erase import erase
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.model.broken import recoded
+from tests.rankings import answer_by_sql
 from tests.sync.capturing import table
 from tests.sync.mirror import contents
 from tests.testapp.models import Competitor, Guild, Player, Ticket
@@ -285,6 +284,7 @@ def test_the_time_zone_of_a_request_is_no_part_of_it(settings: Any) -> None:
         assert this_year() == before
 
 
+@pytest.mark.part("erase", "sql")
 def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db: None) -> None:
     class OfTheYear(RankIndex[Ticket]):
         model = Ticket
@@ -305,7 +305,7 @@ def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db:
         assert not verify(index).drift
         assert answer_by_sql(index, (), Size(), View(index.layout)) == 1
         with pytest.raises(StillRanked):
-            erase(index, ticket)
+            OfTheYear.erase(ticket)
 
 
 def test_the_time_zone_of_a_request_keeps_no_member_awake(transactional_db: None, declare: Declare) -> None:
@@ -325,6 +325,7 @@ def test_the_time_zone_of_a_request_keeps_no_member_awake(transactional_db: None
         assert idle.sweep(index) == 1
 
 
+@pytest.mark.part("sql")
 def test_the_condition_of_a_caller_is_of_its_time_zone(transactional_db: None, declare: Declare) -> None:
     index = declare(Ticket, "-integer").instance()
     Ticket.objects.create(integer=1, moment=datetime(2026, 12, 31, 23, tzinfo=UTC))

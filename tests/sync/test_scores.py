@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import RankIndex, sql
+from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
 from django_zrank.models import Batch, Generation
 from django_zrank.queries.scores import ChangeScores, Touch
@@ -340,11 +340,12 @@ def test_gauges_tell_what_is_pending(videos: list[Video]) -> None:
     assert (read_gauges(INDEX).pending, read_gauges(INDEX).lag) == (0, 0)
 
 
+@pytest.mark.part("sql")
 def test_the_fallback_says_that_it_lacks_what_is_pending(
     videos: list[Video], settings: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"UNHEALTHY": "database"}
-    monkeypatch.setattr(sql, "_logged", Recent())
+    monkeypatch.setattr("django_zrank.sql._logged", Recent())
     VideoRank.scores.increment(videos[0], 5)
     STORE.client.delete(STORE.keys.meta)
     VideoRank.ranking._reader.trust.until = 0.0  # that of a test before

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
+from django.utils.module_loading import import_string
 
 from ...capture.triggers import examine_capture
 from ...exceptions import ZRankError
+from ...hooks import companions
 from ...index import RankIndex
 from ...sync.health import Verdict, examine
-from ...sync.jobs import running_jobs
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
@@ -45,7 +46,9 @@ class Command(IndexCommand):
         self.require_between("--interval", options["interval"], *_INTERVALS)
         indexes = self.named(options["index"])
         if indexes and options["watch"]:
-            with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, running_jobs(indexes, stop):
+            with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, ExitStack() as beside:
+                for running in companions.values():
+                    beside.enter_context(import_string(running)(indexes, stop))
                 watch(indexes, interval=options["interval"], stop=stop, report=self.report)
             return
         failed = False

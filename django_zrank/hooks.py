@@ -1,0 +1,42 @@
+"""Hooks by which parts attach to the kernel, which names none of them. :mod:`django_zrank.index` lists the parts.
+
+Functions are named by dotted paths, and imported when they are called: a project doesn't load what it doesn't use.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from django.utils.module_loading import import_string
+
+from .conf import get_settings
+
+__all__ = ["Fallback", "companions", "fallback", "fallbacks"]
+
+
+class Fallback(NamedTuple):
+    """Answers questions about a ranking that Redis can't be trusted to answer."""
+
+    function: str
+    """The dotted path of a function of an index, the conditions, a question and a view. It returns the answer, or
+    raises :exc:`~django_zrank.IndexUnavailable`."""
+
+    label: str
+    """The state that the health view shows for an index that is answered by it."""
+
+    def answer(self, *args: Any) -> Any:
+        """Call the function."""
+        return import_string(self.function)(*args)
+
+
+fallbacks: Final[dict[str, Fallback]] = {}
+"""The fallbacks by the values of ``ZRANK["UNHEALTHY"]`` that choose them."""
+
+companions: Final[dict[str, str]] = {}
+"""The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the name
+of their part. Arguments: the indexes, and the event that ends the worker."""
+
+
+def fallback() -> Fallback | None:
+    """Return the fallback that the settings choose."""
+    return fallbacks.get(get_settings().unhealthy)

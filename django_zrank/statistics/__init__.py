@@ -1,0 +1,202 @@
+"""Statistics of a ranking: percentiles, tiers, histograms, and snapshots of all members."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self
+
+from ..codec.entry import Entry
+from ..codec.filters import Condition, uncovered
+from ..declaration import Declaration, Member
+from ..entries import Entries
+from ..exceptions import RankingChanged
+from ..queries.counts import Size
+from ..queries.pages import PageBetween
+from ..queries.positions import Location
+from ..queries.query import Answer, Query, Question, Several
+from ..queries.view import View
+from ..redis.verbs import Batches, async_iterator, async_version, in_batches, verb
+
+__all__ = ["Bin", "Standing", "Statistics"]
+
+_BINS: Final = 100
+"""The most ranges of a histogram."""
+
+_PAGE: Final = 1000
+"""Members of a snapshot that are read in one round trip."""
+
+
+class Standing(NamedTuple):
+    """The standing of a member among all members of a ranking."""
+
+    entry: Entry
+
+    size: int
+    """The number of members in the ranking."""
+
+    percentile: float
+    """The percentile, as returned by :meth:`.Ranking.percentile`."""
+
+
+class Bin(NamedTuple):
+    """A range of scores, both ends included, and the number of members in it."""
+
+    low: Any
+    high: Any
+    members: int
+
+
+class Statistics(Generic[Member]):
+    """The methods of a ranking about all of its members, or about a member's standing among them."""
+
+    if TYPE_CHECKING:
+        index: Declaration[Member]
+        conditions: tuple[Condition, ...]
+        view: View
+
+        def using(self, server: str) -> Self: ...
+        def reversed(self) -> Self: ...
+        def _page(self, first: int, limit: int) -> Query[Entries[Member]]: ...
+        def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> PageBetween: ...
+        def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]: ...
+        def _to_entries(self, locations: Iterable[Location]) -> list[Entry]: ...
+        def _ask(self, question: Question[Answer], method: str | None = None) -> Query[Answer]: ...
+        @property
+        def _name(self) -> str: ...
+
+    @verb
+    def percentile(self, member: Any) -> Query[float]:
+        """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
+
+        This is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method. Members that are equal in every
+        criterion have the same percentile. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        size, location = yield from self._locate(member, "competition")
+        return _percentile(size, location.before)
+
+    apercentile = async_version(percentile)
+
+    @verb
+    def score_at_percentile(self, percentile: float) -> Query[Any]:
+        """The worst score whose members have at least this :meth:`percentile`: 50 for the median, 99 for the score that
+        one percent of members reach. None if no member is ranked. Two round trips."""
+        if (
+            isinstance(percentile, bool)
+            or not isinstance(percentile, (int, float))
+            or not 0 <= percentile <= 100
+        ):
+            raise ValueError(f"percentile: expected a number from 0 to 100, not {percentile!r}")
+        size = yield from self._ask(Size())
+        position = int((100 - Fraction(percentile)) * max(0, size - 1) / 100)
+        if position + 1 < size and _percentile(size, position + 1) >= percentile:  # 99.9 isn't a float
+            position += 1
+        entries = yield from self._page(position, 1)
+        return entries[0].score if entries else None
+
+    ascore_at_percentile = async_version(score_at_percentile)
+
+    @verb
+    def tier(self, member: Any, shares: Sequence[float]) -> Query[int]:
+        """The number of ``member``'s tier, 0 for the best. ``shares``: where tiers end, in percent of all members. With
+        (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
+        half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        try:
+            ends = [Fraction(str(share)) for share in shares]
+        except (ArithmeticError, TypeError, ValueError):
+            ends = []
+        if not ends or ends != sorted({*ends}) or ends[0] <= 0 or ends[-1] > 100:
+            raise ValueError(f"shares: expected rising percentages, such as (1, 10, 50), not {shares!r}")
+        size, location = yield from self._locate(member, "competition")
+        return bisect_right([end * size for end in ends], 100 * location.before)
+
+    atier = async_version(tier)
+
+    @verb
+    def standing(self, member: Any) -> Query[Standing]:
+        """The entry of ``member``, with the number of all members and its percentile. One round trip, or two with dense
+        ranks, or with ordinal ranks over shards. Raises :exc:`~django_zrank.NotRanked`."""
+        size, equal = yield from self._locate(member, "competition")
+        location = equal
+        if self.view.method == "ordinal" and self.index.get_shards() == 1:
+            location = equal._replace(before=equal.position)
+        elif self.view.method != "competition":
+            size, location = yield from self._locate(member)
+        return Standing(self._to_entries([location])[0], size, _percentile(size, equal.before))
+
+    astanding = async_version(standing)
+
+    @verb
+    def histogram(self, bins: int = 20) -> Query[list[Bin]]:
+        """The number of members in each of at most ``bins`` (up to 100) score ranges of equal width, lowest scores
+        first; empty if no member is ranked. Three round trips."""
+        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
+            raise ValueError(f"bins: expected a whole number from 1 to {_BINS}, not {bins!r}")
+        keys, kind = [], self.index.ordering.first.kind
+        for ranking in (self, self.reversed()):
+            keys += [kind.key(entry.score) for entry in (yield from ranking._page(0, 1))]
+        if not keys:
+            return []
+        ranges = [(kind.at(low), kind.at(high)) for low, high in kind.ranges(min(keys), max(keys), bins)]
+        pages = yield from self._ask(Several([self._between(low, high, 0) for low, high in ranges]))
+        return [Bin(low, high, page.following) for (low, high), page in zip(ranges, pages, strict=True)]
+
+    ahistogram = async_version(histogram)
+
+    @in_batches
+    def snapshot(
+        self, limit: int | None = None, *, progress: Callable[[int], Any] = lambda members: None
+    ) -> Batches[Entry]:
+        """Iterate over all members, or the best ``limit``, best first, as of a single moment, for example for rewards
+        at the end of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
+
+        Nothing is copied or locked. After the last member, all pages are read again in the same order, and
+        :exc:`~django_zrank.exceptions.RankingChanged` is raised if a page differs. So act on members only when the
+        iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
+        of members of each page that is read, so each member counts twice. A change that is undone and made again in the
+        meantime may stay unnoticed.
+
+        Raises ``ValueError`` for an invalid limit, and under filters that no declared facet covers, because their
+        results aren't as of a single moment.
+        """
+        if self.view.ranking is None:
+            declare = uncovered(self.conditions, ())
+            raise ValueError(
+                f"snapshot: no facet covers these filters{f'; declare {declare}' if declare else ''}"
+            )
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"limit: expected a number of members from 1, not {limit!r}")
+        digests: list[bytes] = []
+        primary = self.using("primary")  # two replicas may be of two moments, each time
+
+        def read(number: int) -> Query[tuple[Entries[Member], bytes]]:
+            first = number * _PAGE
+            page = yield from primary._page(
+                first, _PAGE if limit is None else min(_PAGE, max(0, limit - first))
+            )
+            progress(len(page))
+            return page, sha256(repr(page).encode()).digest()
+
+        def steps() -> Query[Sequence[Entry]]:
+            page, digest = yield from read(len(digests))
+            digests.append(digest)
+            if page:
+                return page
+            # Members that have the same scores as before had them when the last page was read, whose ranks show that
+            # there was nobody else, unless a change was undone and made again.
+            for number in range(len(digests)):
+                if (yield from read(number))[1] != digests[number]:
+                    raise RankingChanged(f"The index {self._name} has changed while it was read")
+            return ()
+
+        return steps
+
+    asnapshot = async_iterator(snapshot)
+
+
+def _percentile(size: int, before: int) -> float:
+    """The percentile of a member among ``size``; ``before``: those that rank better."""
+    return 100.0 if size == 1 else 100 * (size - 1 - before) / (size - 1)

@@ -1,0 +1,141 @@
+"""The parts: optional features that can be deleted, with all that belongs to each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["PARTS", "ROOT", "Part", "delete", "with_dependents"]
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Part(NamedTuple):
+    """A part of the package."""
+
+    files: tuple[str, ...]
+    """Its files and folders. Those in ``tests`` may belong to several parts."""
+
+    names: str
+    """A regular expression of what no code of the kernel may name."""
+
+    lines: tuple[tuple[str, str], ...] = ()
+    """Lines in files of the kernel: (file, text by which exactly one line is found)."""
+
+    needs: tuple[str, ...] = ()
+    """Other parts that it calls: it is deleted with them."""
+
+    runs_tests: bool = False
+    """True if the kernel's tests run on it, so that they can't run without it."""
+
+    @property
+    def is_there(self) -> bool:
+        """Return True if it has not been deleted."""
+        return (ROOT / self.files[0]).exists()
+
+
+_INDEX: Final = "django_zrank/index.py"
+_RANKING: Final = "django_zrank/ranking.py"
+
+PARTS: Final = {
+    "rest_framework": Part(
+        (
+            "django_zrank/rest_framework",
+            "tests/rest_framework",
+            "tests/outside/test_installed_apps.py",
+            "tests/outside/test_rest.py",
+            "tests/test_kinds.py",
+            "tests/test_sharded_edges.py",
+            "tests/typed_api.py",
+        ),
+        r"rest_framework|\bREST\b",
+        (("tests/urls.py", "django_zrank.rest_framework.urls"),),
+        needs=("statistics",),
+    ),
+    "admin": Part(
+        (
+            "django_zrank/admin",
+            "django_zrank/sync/jobs.py",
+            "django_zrank/templates/admin",
+            "django_zrank/static/django_zrank",
+            "tests/outside/test_installed_apps.py",
+            "tests/sync/test_jobs.py",
+            "tests/test_admin.py",
+            "tests/test_sharded_edges.py",
+            "tests/testapp/admin.py",
+        ),
+        r"\b[Aa]dmin\b|\b[Jj]obs?\b",
+        ((_INDEX, 'companions["admin"]'),),
+    ),
+    "metrics": Part(
+        ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/test_sharded_edges.py"),
+        r"\bmetrics\b|prometheus|\bCollector\b",
+    ),
+    "sql": Part(
+        (
+            "django_zrank/sql",
+            "tests/test_database.py",
+            "tests/test_database_reading.py",
+            "tests/test_dealing.py",
+            "tests/test_kinds.py",
+        ),
+        r"zrank\.sql\b|by_sql|by SQL|database_timeout",
+        ((_INDEX, 'fallbacks["database"]'),),
+    ),
+    "erase": Part(
+        (
+            "django_zrank/erase",
+            "django_zrank/sync/erase.py",
+            "django_zrank/management/commands/erase_zrank.py",
+            "tests/sync/test_erase.py",
+            "tests/outside/test_erase.py",
+        ),
+        r"\b[Ee]ras|StillRanked",
+        ((_INDEX, "import Erasing"), (_INDEX, "    Erasing,")),
+    ),
+    "statistics": Part(
+        ("django_zrank/statistics", "tests/test_statistics.py"),
+        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
+        ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
+    ),
+    "export": Part(
+        ("django_zrank/management/commands/export_zrank.py", "tests/commands/test_export_zrank.py"),
+        r"\b[Ee]xport",
+        needs=("statistics",),
+    ),
+    "testing": Part(
+        ("django_zrank/testing.py", "django_zrank/pytest_plugin.py", "django_zrank/embedded.py"),
+        r"zrank\.testing|pytest_plugin|\bembedded\b|\bEmbedded",
+        runs_tests=True,
+    ),
+}
+"""The parts by their names. The first file of each is one of the package."""
+
+
+def with_dependents(names: Iterable[str]) -> list[str]:
+    """Return parts with those that need them."""
+    found = {*names}
+    return [name for name, part in PARTS.items() if name in found or not found.isdisjoint(part.needs)]
+
+
+def delete(root: Path, names: Iterable[str]) -> None:
+    """Delete parts from a checkout, with those that need them."""
+    for name in with_dependents(names):
+        part = PARTS[name]
+        if not (root / part.files[0]).exists():
+            continue
+        for file in part.files:
+            path = root / file
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)  # another part has taken it away
+        for file, text in part.lines:
+            path = root / file
+            lines = path.read_text().splitlines(keepends=True)
+            left = [line for line in lines if text not in line]
+            if len(left) != len(lines) - 1:
+                raise LookupError(f"{name}: {text!r} is in {len(lines) - len(left)} lines of {file}")
+            path.write_text("".join(left))
