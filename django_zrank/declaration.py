@@ -56,8 +56,17 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """The address of an object, in its default ``repr()``."""
 
 
+_instances: dict[type[Declaration], Any] = {}
+
+
 class Declaration(MemberCodec, Generic[Member]):
     """The declaration of an index, and all that follows from it. Code that reads or writes an index needs only this."""
+
+    @classmethod
+    def instance(cls) -> Self:
+        """Return the instance that serves this process."""
+        instance: Self | None = _instances.get(cls)
+        return _instances.setdefault(cls, cls()) if instance is None else instance
 
     # What is ranked
 

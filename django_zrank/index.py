@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from .codec.units import Band
 from .declaration import Declaration, Member
@@ -36,9 +36,6 @@ class _ScoresAccessor:
         return Scores(owner.instance())
 
 
-_instances: dict[type[RankIndex], Any] = {}
-
-
 class RankIndex(
     Erasing,
     Declaration[Member],
@@ -55,12 +52,6 @@ class RankIndex(
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
     """Changes of scores that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
     ``idle``."""
-
-    @classmethod
-    def instance(cls) -> Self:
-        """Return the instance that serves this process."""
-        instance: Self | None = _instances.get(cls)
-        return _instances.setdefault(cls, cls()) if instance is None else instance
 
     @classmethod
     def group(cls, name: str) -> Group:

@@ -94,7 +94,8 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _index(self) -> RankIndex | None:
         if self.rank_index is not None:
-            return self.rank_index.instance()
+            index: RankIndex = self.rank_index.instance()
+            return index
         indexes = _indexes_of(self.model)
         return indexes[0] if len(indexes) == 1 else None
 

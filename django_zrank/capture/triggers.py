@@ -29,8 +29,8 @@ from django.db.models import Model
 from django.utils.functional import cached_property  # takes no lock, as that of Python 3.11 does
 
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable
-from ..index import RankIndex
 from ..models import Capture, Generation, Mark
 from ..redis.trust import RETIRED
 from ..registry import registry
@@ -88,12 +88,12 @@ class Status:
         return self.is_complete or (self.is_covered and not self.error)
 
 
-def captured(using: str) -> list[RankIndex]:
+def captured(using: str) -> list[Declaration]:
     """Return the registered indexes whose models live in this database."""
     return [index for index in registry.all() if index.get_using() == using]
 
 
-def sharing(using: str) -> list[RankIndex]:
+def sharing(using: str) -> list[Declaration]:
     """Return the registered indexes whose models live in the same database under another alias, such as a pooler's."""
     own, found = connections[using], []
     # A service's settings may leave out databases that it doesn't use.
@@ -108,7 +108,7 @@ def sharing(using: str) -> list[RankIndex]:
     return found
 
 
-def builds_of(index: RankIndex, using: str, *, lock: bool = False) -> Iterator[Generation]:
+def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator[Generation]:
     """Yield the rows of the builds of ``index`` in a database, whatever their numbers of shards."""
     of_index = re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
     rows = Generation.objects.using(using).filter(index__startswith=index.name)
@@ -116,14 +116,14 @@ def builds_of(index: RankIndex, using: str, *, lock: bool = False) -> Iterator[G
     return (row for row in rows if of_index.fullmatch(row.index))
 
 
-def _has_build(index: RankIndex, using: str) -> bool:
+def _has_build(index: Declaration, using: str) -> bool:
     """Return True if the database notes a live build of this declaration."""
     return any(row.generation and index.declares(row.generation) for row in builds_of(index, using))
 
 
-def departed(using: str) -> list[RankIndex]:
+def departed(using: str) -> list[Declaration]:
     """Return the indexes that live in another database, of which this one has a build. A replica has the same one."""
-    found = []
+    found: list[Declaration] = []
     for index in registry.all():
         home = index.get_using()
         if home != using and home in connections:
@@ -133,7 +133,7 @@ def departed(using: str) -> list[RankIndex]:
     return found
 
 
-def _owners(index: RankIndex, using: str) -> set[str]:
+def _owners(index: Declaration, using: str) -> set[str]:
     """Return the owners of the builds of ``index`` that a database notes: its own, or that which it was copied from."""
     connection = connections[using]
     dialect = DIALECTS.get(connection.vendor)
@@ -145,7 +145,7 @@ def _owners(index: RankIndex, using: str) -> set[str]:
 class TriggerSet:
     """The triggers that some indexes need in a database, and those that it has."""
 
-    def __init__(self, using: str, indexes: Collection[RankIndex]) -> None:
+    def __init__(self, using: str, indexes: Collection[Declaration]) -> None:
         self.using, self.indexes, connection = using, indexes, connections[using]
         sources: list[WatchedTable] = []
         if get_settings().capture == "triggers":
@@ -180,14 +180,14 @@ class TriggerSet:
     def has_tables(self, *models: type[Model]) -> bool:
         return all(self.dialect.has(model._meta.db_table, ["index"]) for model in models)
 
-    def declared(self, index: RankIndex) -> str:
+    def declared(self, index: Declaration) -> str:
         """Return what stands for the declaration of ``index``: the build that it makes, and the texts of its triggers
         (which may change with the app's version), whatever the states of their tables."""
         own = [unit.source for unit in self.units if unit.source.index == index.name]
         texts = sorted(f"{one.table} {text}" for one in own for text in self.dialect.texts_for(one))
         return f"{index.declaration}-{digest(' '.join(texts))}"
 
-    def is_current(self, index: RankIndex) -> bool:
+    def is_current(self, index: Declaration) -> bool:
         """Return True if the triggers of the database belong to this declaration of ``index``, or to none."""
         note = self.notes.get(index.name)
         return note is None or note.declaration in ("", f"{index.declaration}-", self.declared(index))
@@ -321,7 +321,7 @@ class TriggerSet:
                     logger.info("Outdated triggers of %s will be dropped later. %s", table, error)
         return dropped
 
-    def is_live(self, index: RankIndex) -> bool:
+    def is_live(self, index: Declaration) -> bool:
         """Return True if every build of ``index`` that the database notes is of this declaration, and no other one is
         being made. Lock the notes. Raises ``IndexUnavailable``."""
         for row in builds_of(index, self.using, lock=True):
@@ -387,7 +387,7 @@ class TriggerSet:
             ) from error
 
 
-def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> TriggerSet | None:
+def _triggers(using: str, indexes: Collection[Declaration] = ()) -> TriggerSet | None:
     """Return the triggers of a database; None if it can't have any, and needs none."""
     connection = connections[using]
     if connection.vendor in DIALECTS:
@@ -400,7 +400,7 @@ def _triggers(using: str, indexes: Collection[RankIndex] = ()) -> TriggerSet | N
     return None
 
 
-def status(using: str, indexes: Collection[RankIndex], *, thorough: bool = False) -> Status:
+def status(using: str, indexes: Collection[Declaration], *, thorough: bool = False) -> Status:
     """Compare the triggers of a database with what these indexes ask for. ``thorough``: look for those of indexes that
     have moved to another database, too.
 
@@ -423,7 +423,7 @@ def status(using: str, indexes: Collection[RankIndex], *, thorough: bool = False
     )
 
 
-def unwatchable(using: str, indexes: Collection[RankIndex]) -> Iterator[tuple[RankIndex, str, str]]:
+def unwatchable(using: str, indexes: Collection[Declaration]) -> Iterator[tuple[Declaration, str, str]]:
     """Yield each index with a table that triggers can't watch, or with one of the app's own that can't hold marks, and
     the reason."""
     for index in indexes:
@@ -431,7 +431,7 @@ def unwatchable(using: str, indexes: Collection[RankIndex]) -> Iterator[tuple[Ra
             yield from ((index, table, problem) for table, problem in sorted(own.dialect.problems().items()))
 
 
-def examine_capture(index: RankIndex) -> Status:
+def examine_capture(index: Declaration) -> Status:
     """Return the status of the triggers of ``index``, with the error if its database can't have any."""
     try:
         return status(index.get_using(), [index])
@@ -439,7 +439,7 @@ def examine_capture(index: RankIndex) -> Status:
         return Status(get_settings().capture, error=str(error))
 
 
-def restore(index: RankIndex) -> bool:
+def restore(index: Declaration) -> bool:
     """Restore the missing triggers of ``index``, and drop those that it doesn't need any more, without waiting long for
     locks. Return True if some were missing, or not to be relied on.
 
@@ -466,7 +466,7 @@ def restore(index: RankIndex) -> bool:
     return was_missing
 
 
-def expand(index: RankIndex) -> None:
+def expand(index: Declaration) -> None:
     """Create the triggers that a build of ``index`` needs before it reads rows, if the database has those of another
     declaration, and no build of this one. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     own = _triggers(index.get_using(), [index])
@@ -477,7 +477,7 @@ def expand(index: RankIndex) -> None:
             own.add()
 
 
-def note_build(part: RankIndex, build: str, **conditions: Any) -> int:
+def note_build(part: Declaration, build: str, **conditions: Any) -> int:
     """Note that a build of ``part`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
     its row doesn't meet ``conditions``.
 
@@ -500,20 +500,20 @@ def note_build(part: RankIndex, build: str, **conditions: Any) -> int:
     return briefly(using, note, patience=LONG_PATIENCE)
 
 
-def contract(index: RankIndex) -> None:
+def contract(index: Declaration) -> None:
     """Drop the triggers that ``index`` doesn't need any more, now that a build of it is live."""
     with suppress(CaptureError):  # there are no triggers for this database
         if own := _triggers(index.get_using(), [index]):
             own.contract()
 
 
-def is_current(index: RankIndex) -> bool:
+def is_current(index: Declaration) -> bool:
     """Return True if the triggers of its database belong to this declaration of ``index``, or to none."""
     own = _triggers(index.get_using(), [index])
     return own is None or own.is_current(index)
 
 
-def install(using: str, indexes: Collection[RankIndex]) -> Changes:
+def install(using: str, indexes: Collection[Declaration]) -> Changes:
     """Create the triggers that these indexes need in a database, and then drop those that no live build needs.
 
     Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers

@@ -18,7 +18,7 @@ from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, ExtraWhere
 
 from ..codec.kinds import key_kind
-from ..index import RankIndex
+from ..declaration import Declaration
 
 _BATCH: Final = 1000
 
@@ -140,7 +140,7 @@ def every_row(model: type[models.Model], using: str | None = None) -> models.Que
     return models.QuerySet(model, using=using)
 
 
-def watched_tables(index: RankIndex) -> list[WatchedTable]:
+def watched_tables(index: Declaration) -> list[WatchedTable]:
     """Return the tables that the order, facets and queryset of ``index`` read, its own first.
 
     Tables in subqueries are included only if the subquery finds the member's own row by its primary key. Tables in raw
@@ -163,7 +163,7 @@ def _union(fields: Fields, others: Fields) -> Fields:
     return None if fields is None or others is None else fields | others
 
 
-def unseen_tables(index: RankIndex) -> set[str]:
+def unseen_tables(index: Declaration) -> set[str]:
     """Return the tables that the index reads without a join to a member: their changes leave no mark."""
     own, others = _queries(index)
     tables = set(chain.from_iterable(query.extra_tables for query in own))
@@ -177,7 +177,7 @@ def unseen_tables(index: RankIndex) -> set[str]:
     return tables
 
 
-def _queries(index: RankIndex) -> tuple[list[Query], list[Query]]:
+def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""
     own, others = [index.get_ranked().values_list("pk", *index.ordering.paths).query], list[Query]()

@@ -19,6 +19,9 @@ __all__ = ["CountFacet", "Size"]
 _PAGE: Final = 500
 """The values of a facet that are read in one round trip."""
 
+_FIRST: Final = 60
+"""Those in the first one: so many that 16 shards answer together."""
+
 _COST: Final = 3
 """Microseconds that a value takes of the server."""
 
@@ -51,19 +54,19 @@ class CountFacet(NamedTuple):
             return (yield from _read_made(view, keys, own))
         names, most = (self.covered or own).encode(), _NO_BOUND if view.scan is None else view.scan
         found: dict[bytes, int] = {}
-        last = b""
+        last, page = b"", _FIRST
         while True:
-            arguments = (keys.generation, names, last, _PAGE, most)
-            call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments, _COST * _PAGE)
+            arguments = (keys.generation, names, last, page, most)
+            call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments, _COST * page)
             values, *reply = yield from one(call)
             if values > most:
                 raise FilterTooLarge(
                     f"{self.facet.name}: there are {values:,} values to count, more than {most:,}"
                 )
             found |= zip(reply[::2], reply[1::2], strict=True)
-            if len(reply) < 2 * _PAGE:
+            if len(reply) < 2 * page:
                 return {own.encode() + name.removeprefix(names): count for name, count in found.items()}
-            last = reply[-2]
+            last, page = reply[-2], _PAGE
 
 
 def _read_made(view: View, keys: Keys, facet: str) -> Query[dict[bytes, int]]:

@@ -14,8 +14,8 @@ from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from ..capture.triggers import examine_capture
 from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import Busy, ZRankError
-from ..index import RankIndex
 from ..models import Mark
 from ..recent import Recent
 from ..signals import drained
@@ -51,7 +51,7 @@ _REST: Final = 20
 
 
 def drain(
-    index: RankIndex, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
+    index: Declaration, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
     """Process the marks of ``index`` that wait now, at most ``limit``. Return their number.
 
@@ -72,11 +72,13 @@ class _Drain:
     """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
     so many members; and read no further batch."""
 
-    def __init__(self, index: RankIndex, batch_size: int, patience: float, share: int | None = None) -> None:
+    def __init__(
+        self, index: Declaration, batch_size: int, patience: float, share: int | None = None
+    ) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
         self.shards = EachShard(index)
 
-        self.left: dict[int, Collection[RankIndex]] = {}
+        self.left: dict[int, Collection[Declaration]] = {}
         """Marks that wait on, with the parts that they wait for; none if they can't be processed."""
 
         self.has_expanded = False
@@ -110,7 +112,7 @@ class _Drain:
         self.shards.require()
         return done
 
-    def finish(self, part: RankIndex, behind: str) -> None:
+    def finish(self, part: Declaration, behind: str) -> None:
         """End the replay of a part, if no mark of it still waits; and purge old batches and generations."""
         store = Store.of(part)
         if behind not in ("", "rebuild"):
@@ -209,7 +211,7 @@ class _Drain:
         written = {part: Written(health.generation, *health.position) for part, health in healths.items()}
         return self.unmark([Processed(marks, parts, outdated=away)], written, members)
 
-    def unmark(self, processed: list[Processed], written: Mapping[RankIndex, Written], members: int) -> int:
+    def unmark(self, processed: list[Processed], written: Mapping[Declaration, Written], members: int) -> int:
         settled = unmark(self.index, processed, written, patience=self.patience) if processed else []
         if done := sum(len(one.marks) for one in settled):
             drained.send_robust(self.index, marks=done, members=members)
@@ -227,12 +229,12 @@ _done: Recent[bool] = Recent()
 """By action and index: what this process has done lately."""
 
 
-def _due(what: str, index: RankIndex, seconds: float) -> bool:
+def _due(what: str, index: Declaration, seconds: float) -> bool:
     """Return True if ``seconds`` have passed since this process did this for ``index``."""
     return not _done.get((what, index.name)) and _done.keep((what, index.name), True, seconds)
 
 
-def drain_soon(index: RankIndex) -> None:
+def drain_soon(index: Declaration) -> None:
     """Process a batch after a push, at most once a second, without waiting for a lock.
 
     The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.

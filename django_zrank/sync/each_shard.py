@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from redis.exceptions import ConnectionError, TimeoutError
 
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..index import RankIndex
 from ..queries.query import Query, merged
 from ..queries.request import Request
 from ..store import Store
@@ -74,14 +74,14 @@ class Breaker:
 breaker = Breaker()
 
 
-def _server_of(part: RankIndex) -> Breaker:
+def _server_of(part: Declaration) -> Breaker:
     try:
         return breaker.of(Store.of(part).node())
     except IndexUnavailable:  # no node serves its slot
         return _own(part)
 
 
-def _own(part: RankIndex) -> Breaker:
+def _own(part: Declaration) -> Breaker:
     return breaker if part.whole is part else breaker.of(part.name)
 
 
@@ -94,10 +94,10 @@ class EachShard:
     """One operation on the parts of indexes. A part that has failed is skipped from then on, and so are all parts on a
     server that didn't answer."""
 
-    def __init__(self, *indexes: RankIndex) -> None:
+    def __init__(self, *indexes: Declaration) -> None:
         self.parts = tuple(chain.from_iterable(index.parts for index in indexes))
 
-        self.failed: dict[RankIndex, IndexUnavailable] = {}
+        self.failed: dict[Declaration, IndexUnavailable] = {}
         """Parts that could not be reached, with the reasons."""
 
         self.waited: defaultdict[Breaker, float] = defaultdict(float)
@@ -106,24 +106,24 @@ class EachShard:
         self._down: dict[Breaker, IndexUnavailable] = {}
         self._server_of = cache(_server_of)
 
-    def is_suspended(self, part: RankIndex) -> bool:
+    def is_suspended(self, part: Declaration) -> bool:
         """Return True if a part, or its server, did not answer a moment ago."""
         # The part first: if no node serves it, each search for its server queries other nodes.
         return _own(part).is_open or self._server_of(part).is_open
 
-    def suspend(self, part: RankIndex, error: IndexUnavailable) -> None:
+    def suspend(self, part: Declaration, error: IndexUnavailable) -> None:
         """Skip a server that did not answer, with all parts on it, for a moment; or only the part if its server
         answers, as while a slot moves."""
         (self._server_of(part) if _is_down(error) else _own(part)).trip(error)
 
-    def resume(self, part: RankIndex) -> None:
+    def resume(self, part: Declaration) -> None:
         """Note that a part has answered."""
         self._server_of(part).reset()
         _own(part).reset()
 
     def each(
-        self, parts: Iterable[RankIndex], work: Callable[[RankIndex], Result]
-    ) -> dict[RankIndex, Result]:
+        self, parts: Iterable[Declaration], work: Callable[[Declaration], Result]
+    ) -> dict[Declaration, Result]:
         """Return ``work(part)`` of each of the parts that have not failed."""
         done = {}
         for part in parts:
@@ -136,14 +136,14 @@ class EachShard:
                     self._succeed(part)
         return done
 
-    def together(self, queries: Mapping[RankIndex, Query[Result]]) -> dict[RankIndex, Result]:
+    def together(self, queries: Mapping[Declaration, Query[Result]]) -> dict[Declaration, Result]:
         """Return the answers of queries about parts that have not failed. Their requests to one server share its round
         trips."""
-        done: dict[RankIndex, Result] = {}
-        outcomes: dict[RankIndex, Any] = {part: None for part in queries if self._may_try(part)}
+        done: dict[Declaration, Result] = {}
+        outcomes: dict[Declaration, Any] = {part: None for part in queries if self._may_try(part)}
         while outcomes:
             # Requests: writes yield no other steps.
-            waiting: defaultdict[Breaker, dict[RankIndex, Any]] = defaultdict(dict)
+            waiting: defaultdict[Breaker, dict[Declaration, Any]] = defaultdict(dict)
             for part, outcome in outcomes.items():
                 go_on = queries[part].throw if isinstance(outcome, Exception) else queries[part].send
                 try:
@@ -160,7 +160,7 @@ class EachShard:
                 self.waited[server] += monotonic() - began
         return done
 
-    def _may_try(self, part: RankIndex) -> bool:
+    def _may_try(self, part: Declaration) -> bool:
         if part not in self.failed:
             if error := self._down.get(self._server_of(part)):
                 self.failed[part] = error
@@ -170,7 +170,7 @@ class EachShard:
                 )
         return part not in self.failed
 
-    def _fail(self, part: RankIndex, error: IndexUnavailable) -> None:
+    def _fail(self, part: Declaration, error: IndexUnavailable) -> None:
         self.failed[part] = error
         if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             return
@@ -180,7 +180,7 @@ class EachShard:
             self.suspend(part, error)
             self._server_of.cache_clear()  # its other parts may have moved
 
-    def _succeed(self, part: RankIndex) -> None:
+    def _succeed(self, part: Declaration) -> None:
         if self._server_of(part) is not breaker:
             self.resume(part)
 
@@ -189,14 +189,14 @@ class EachShard:
         """True if all parts are suspended, so that skipping them would leave nothing to try."""
         return all(map(self.is_suspended, self.parts))
 
-    def require(self, parts: Iterable[RankIndex] | None = None) -> None:
+    def require(self, parts: Iterable[Declaration] | None = None) -> None:
         """Raise the first failure if all of ``parts`` have failed, by default all."""
         asked = self.parts if parts is None else list(parts)
         if asked and all(part in self.failed for part in asked):
             raise self.failed[asked[0]]
 
 
-def _send(requests: Mapping[RankIndex, Request]) -> dict[RankIndex, Any]:
+def _send(requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
     """Return the replies to requests about parts on one server, or the error of each part."""
     first = Store.of(next(iter(requests)))
     replies: Iterable[Any]
@@ -204,7 +204,7 @@ def _send(requests: Mapping[RankIndex, Request]) -> dict[RankIndex, Any]:
         replies = first.send(merged(list(requests.values()), each=True))
     except IndexUnavailable as error:
         replies = repeat(error.__cause__)
-    taken, outcomes = iter(replies), dict[RankIndex, Any]()
+    taken, outcomes = iter(replies), dict[Declaration, Any]()
     for part, request in requests.items():
         own = list(islice(taken, len(request.calls)))
         outcomes[part] = own

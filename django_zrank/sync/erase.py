@@ -15,9 +15,9 @@ from django.utils import timezone
 from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..erase import Erased
 from ..exceptions import Busy, StillRanked
-from ..index import RankIndex
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
 from ..redis import scripts
@@ -42,7 +42,7 @@ _SCANNED: Final = 500
 _KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
 
 
-def erase(index: RankIndex, member: Any) -> Erased:
+def erase(index: Declaration, member: Any) -> Erased:
     """Remove the primary key of ``member`` from everything that is stored for ``index``. The row must be deleted, or
     have left the queryset.
 
@@ -90,13 +90,13 @@ def erase(index: RankIndex, member: Any) -> Erased:
             "be locked. Run sync_zrank, and erase the member then."
         )
 
-    def forget(part: RankIndex) -> tuple[str, str]:
+    def forget(part: Declaration) -> tuple[str, str]:
         store = Store.of(part)
         store.unlink_doomed()
         return store.node(), store.forget_version(text)
 
     # One scan of a node finds the keys of all shards there.
-    shards, nodes = EachShard(index), dict[str, list[RankIndex]]()
+    shards, nodes = EachShard(index), dict[str, list[Declaration]]()
     for part, (node, word) in shards.each(index.parts, forget).items():
         removed[word] += 1
         nodes.setdefault(node, []).append(part)
@@ -128,7 +128,7 @@ def erase(index: RankIndex, member: Any) -> Erased:
     return erased
 
 
-def _relatives(index: RankIndex, pk: Any) -> list[RankIndex]:
+def _relatives(index: Declaration, pk: Any) -> list[Declaration]:
     """Return the parts that the member has in other indexes of the database: those that rank the same row, or one that
     has its primary key from the same row, such as that of a parent model."""
     key, others = value_field(index.model._meta.pk), registry.all()
@@ -141,7 +141,7 @@ def _relatives(index: RankIndex, pk: Any) -> list[RankIndex]:
     ]
 
 
-def _is_member(index: RankIndex, pk: Any, text: str | None) -> bool:
+def _is_member(index: Declaration, pk: Any, text: str | None) -> bool:
     """Return True if ``text``, as the database casts it, is this primary key."""
     with suppress(ValueError):
         return text is not None and bool(index.from_text(text) == pk)
@@ -167,7 +167,7 @@ def _is_pending(store: Store, member: str) -> bool:
     return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
 
 
-def _remove(parts: Sequence[RankIndex], member: str) -> Counter[str]:
+def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
     """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
     intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
     kept."""

@@ -21,8 +21,8 @@ from django.template.defaultfilters import pluralize
 
 from ..codec.columns import Column
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable
-from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..recent import Recent
@@ -71,7 +71,7 @@ class _Changed(Exception):
 
 
 def flush(
-    index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE, skip_locked: bool = False
+    index: Declaration, *, limit: int | None = None, patience: float = PATIENCE, skip_locked: bool = False
 ) -> int:
     """Write pending scores of about ``limit`` members to their column, by default all that are pending now. Return the
     number of members.
@@ -104,7 +104,11 @@ def flush(
 
 
 def write_scores(
-    index: RankIndex, *, limit: int | None = None, locked: set[str] | None = None, patience: float = PATIENCE
+    index: Declaration,
+    *,
+    limit: int | None = None,
+    locked: set[str] | None = None,
+    patience: float = PATIENCE,
 ) -> int:
     """Flush about ``limit`` scores of one part, by default those that are pending now. Return their number.
 
@@ -152,7 +156,7 @@ def write_scores(
     return done
 
 
-def _column_of(index: RankIndex, store: Store, rule: str) -> Column | None:
+def _column_of(index: Declaration, store: Store, rule: str) -> Column | None:
     """Return the column that changes by a rule belong to, perhaps by that of another release; None if nothing may be
     pending, or no column can take it."""
     if not rule or rule == index.noted_rule:
@@ -174,7 +178,7 @@ def _column_of(index: RankIndex, store: Store, rule: str) -> Column | None:
 
 
 def _carry(
-    index: RankIndex, column: Column, store: Store, flight: Flight, term: int, patience: float
+    index: Declaration, column: Column, store: Store, flight: Flight, term: int, patience: float
 ) -> _Writing | None:
     """Write a flush to the column and note it, unless that is done. Return None if it doesn't carry this any more.
 
@@ -225,7 +229,7 @@ def _carry(
         raise store.not_accepted() from None
 
 
-def _mark(index: RankIndex, members: Sequence[str]) -> None:
+def _mark(index: Declaration, members: Sequence[str]) -> None:
     """Leave marks of members that a flush has carried, in its transaction. It may change no row, and no trigger may
     fire, or one that skips the row, or caps its value. A build that was made meanwhile from another declaration lacks
     changes, whatever became of the row."""
@@ -250,7 +254,7 @@ def _mark(index: RankIndex, members: Sequence[str]) -> None:
 class _Writing:
     """The writes of one flush. One row that is locked, slow, or refused by the database doesn't stop the others."""
 
-    def __init__(self, index: RankIndex, column: Column) -> None:
+    def __init__(self, index: Declaration, column: Column) -> None:
         self.index, self.column, self.using = index, column, index.get_using()
 
         self.locked: list[str] = []
@@ -324,19 +328,19 @@ _flushed: Recent[bool] = Recent()
 """By name: the indexes that this process has flushed lately."""
 
 
-def is_due(index: RankIndex) -> bool:
+def is_due(index: Declaration) -> bool:
     """Return True, at most every ``FLUSH_EVERY`` seconds, if this process should flush ``index`` or sweep it."""
     if (index.column is None and index.awake is None) or _flushed.get(index.name):
         return False
     return _flushed.keep(index.name, True, get_settings().flush_every)
 
 
-def flush_again(index: RankIndex) -> None:
+def flush_again(index: Declaration) -> None:
     """Make the next flush due at once, as more is pending."""
     _flushed.forget(index.name)
 
 
-def flush_soon(index: RankIndex) -> None:
+def flush_soon(index: Declaration) -> None:
     """Flush a batch after a push, at most every ``FLUSH_EVERY`` seconds, without waiting for a lock."""
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not is_due(index):
@@ -349,7 +353,7 @@ def flush_soon(index: RankIndex) -> None:
         logger.debug("Index %r: not all was flushed. %s", index.name, error)
 
 
-def are_lost(index: RankIndex, store: Store) -> bool:
+def are_lost(index: Declaration, store: Store) -> bool:
     """Return True if the database lacks flushes that it had noted: it was restored from a backup, or failed over. Then
     a new term must begin before anything can be flushed or verified."""
     if index.column is None:
@@ -358,7 +362,7 @@ def are_lost(index: RankIndex, store: Store) -> bool:
     return recorded(index).flushed < int(settled or 0)
 
 
-def reconcile(index: RankIndex, store: Store, health: Health, *, everything: bool = False) -> None:
+def reconcile(index: Declaration, store: Store, health: Health, *, everything: bool = False) -> None:
     """Reduce what is pending on a server to what the column lacks, before the server is accepted.
 
     Call it when the database has noted a higher term than the server's, so that no flush can be written under that one
@@ -388,7 +392,7 @@ def reconcile(index: RankIndex, store: Store, health: Health, *, everything: boo
     )
 
 
-def accept_server(part: RankIndex, store: Store, health: Health, row: Generation) -> None:
+def accept_server(part: Declaration, store: Store, health: Health, row: Generation) -> None:
     """Accept the server of a part under a new term: marks of the writes that it lacks wait again, and its pending
     scores are reduced to what the column lacks.
 
@@ -414,7 +418,7 @@ class Merged(NamedTuple):
     """Those for which the column has no room."""
 
 
-def merge_changes(index: RankIndex, column: Column, changes: Mapping[str, int]) -> Merged:
+def merge_changes(index: Declaration, column: Column, changes: Mapping[str, int]) -> Merged:
     """Merge each change into its member's column by the column's rule. A null stays null: its row isn't ranked.
 
     Locked rows are skipped.
@@ -432,7 +436,9 @@ class _Statements:
     lock = ""
     """The clause that locks rows, and skips those that are locked."""
 
-    def __init__(self, index: RankIndex, column: Column, connection: Any, changes: Mapping[str, int]) -> None:
+    def __init__(
+        self, index: Declaration, column: Column, connection: Any, changes: Mapping[str, int]
+    ) -> None:
         self.index, self.connection, self.members = index, connection, list(changes)
         pk: Any = index.model._meta.pk
         quote = connection.ops.quote_name
@@ -542,7 +548,9 @@ class _SQLite(_Statements):
     greatest, least = "max", "min"
     update = "UPDATE {table} AS t SET {column} = {joined} FROM {source} WHERE t.{pk} = x.pk AND t.{column} IS NOT NULL"
 
-    def __init__(self, index: RankIndex, column: Column, connection: Any, changes: Mapping[str, int]) -> None:
+    def __init__(
+        self, index: Declaration, column: Column, connection: Any, changes: Mapping[str, int]
+    ) -> None:
         super().__init__(index, column, connection, changes)
         if places := getattr(column.field, "decimal_places", 0):
             self.joined = f"ROUND({self.joined}, {places})"

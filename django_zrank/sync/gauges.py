@@ -7,8 +7,8 @@ from typing import Final
 
 from django.db.models.functions import Now
 
+from ..declaration import Declaration
 from ..exceptions import NotBuilt
-from ..index import RankIndex
 from ..redis.trust import recorded
 from ..store import Store
 from .each_shard import EachShard
@@ -51,7 +51,7 @@ class Gauges:
     """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
 
-def read_gauges(index: RankIndex) -> Gauges:
+def read_gauges(index: Declaration) -> Gauges:
     """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
     waiting, rows = waiting_marks(index), [recorded(part) for part in index.parts]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
@@ -74,7 +74,7 @@ def read_gauges(index: RankIndex) -> Gauges:
     )
 
 
-def _look(part: RankIndex) -> tuple[int, Verdict, int, float]:
+def _look(part: Declaration) -> tuple[int, Verdict, int, float]:
     """Return the members of a part, the verdict, the pending scores, and the seconds for which one has been pending."""
     store = Store.of(part)
     try:

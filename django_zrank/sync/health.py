@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from ..capture.triggers import examine_capture, is_current, note_build, restore
+from ..declaration import Declaration
 from ..exceptions import CaptureError, NotBuilt
-from ..index import RankIndex
 from ..models import Generation
 from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, newest_batch, recorded
 from ..signals import repaired
@@ -46,20 +46,20 @@ class Verdict(Enum):
 _CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
 
 
-def examine(index: RankIndex) -> Verdict:
+def examine(index: Declaration) -> Verdict:
     """Compare Redis with what the database notes, and return the worst verdict on a part. Raises
     ``IndexUnavailable``."""
     return with_capture(index, worst(examine_part(part) for part in index.parts))
 
 
-def with_capture(index: RankIndex, verdict: Verdict) -> Verdict:
+def with_capture(index: Declaration, verdict: Verdict) -> Verdict:
     """Return the verdict on an index, given the worst on its parts: missing triggers count, too."""
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and not examine_capture(index).works:
         return Verdict.UNCAPTURED
     return verdict
 
 
-def examine_part(part: RankIndex) -> Verdict:
+def examine_part(part: Declaration) -> Verdict:
     """Return the verdict on one part, without its triggers."""
     return _look(part)[0]
 
@@ -68,7 +68,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=list(Verdict).index)
 
 
-def _look(part: RankIndex) -> tuple[Verdict, Health, Generation]:
+def _look(part: Declaration) -> tuple[Verdict, Health, Generation]:
     """Return the verdict on a part, the state in Redis, and the database's note of it.
 
     They are read in the opposite order, because drains, rebuilds and repairs go on: the state in Redis may only be
@@ -84,7 +84,7 @@ def _look(part: RankIndex) -> tuple[Verdict, Health, Generation]:
     return _examine(part, health, row, newest), health, row
 
 
-def _recapture(index: RankIndex) -> bool:
+def _recapture(index: Declaration) -> bool:
     """Restore missing triggers, which leaves a mark for all members, and drop outdated ones. Return True if any were
     missing."""
     try:
@@ -98,7 +98,7 @@ def _recapture(index: RankIndex) -> bool:
     return bool(made)
 
 
-def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[int, int]) -> Verdict:
+def _examine(index: Declaration, health: Health, row: Generation, newest: tuple[int, int]) -> Verdict:
     if not health.generation:
         return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
     if row.generation == RETIRED:
@@ -120,7 +120,7 @@ def _examine(index: RankIndex, health: Health, row: Generation, newest: tuple[in
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 
-def repair(index: RankIndex, *, look: bool = True) -> Verdict:
+def repair(index: Declaration, *, look: bool = True) -> Verdict:
     """Repair the index as far as needed for a drain to complete it. Return the worst verdict on its parts.
 
     A server that lost its newest writes has their marks replayed; if that is not enough the part is rebuilt, unless a
@@ -146,12 +146,12 @@ def repair(index: RankIndex, *, look: bool = True) -> Verdict:
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
 
 
-def _gives_way(index: RankIndex) -> bool:
+def _gives_way(index: Declaration) -> bool:
     """Return True if a worker of the release that migrated last is alive. The two would take turns rebuilding."""
     return not is_current(index) and any(Store.of(part).has_watcher() for part in index.parts)
 
 
-def _repair_part(part: RankIndex) -> Verdict:
+def _repair_part(part: Declaration) -> Verdict:
     """Repair one part, if that doesn't take a rebuild. Return the verdict before."""
     store = Store.of(part)
     verdict, health, row = _look(part)

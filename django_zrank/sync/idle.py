@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ..capture.watched_tables import every_row
 from ..codec.columns import MOMENT, TimeAgo
-from ..index import RankIndex
+from ..declaration import Declaration
 from ..members import batched
 from ..models import Generation
 from ..store import Store
@@ -39,7 +39,7 @@ _PAUSE: Final = 0.02
 _NOW: Final = timedelta(0)
 
 
-def asleep_since(index: RankIndex) -> int | None:
+def asleep_since(index: Declaration) -> int | None:
     """Return the latest time, in microseconds of the database's clock, at which a row that is asleep now was last seen.
     None if the index doesn't declare ``idle``, or if the database notes no build yet."""
     if index.awake is None:
@@ -50,7 +50,7 @@ def asleep_since(index: RankIndex) -> int | None:
     return None if found is None else MOMENT.whole(found)
 
 
-def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+def sweep(index: Declaration, *, limit: int | None = None, patience: float = PATIENCE) -> int:
     """Leave marks for the members that fell asleep since the last sweep, about ``limit``. Return their number.
 
     Redis notes how far that got, after the marks are committed: if a sweep is killed, or the server loses the note, the
@@ -88,7 +88,9 @@ def sweep(index: RankIndex, *, limit: int | None = None, patience: float = PATIE
     return done
 
 
-def note_removal(index: RankIndex, shards: EachShard, parts: Iterable[RankIndex], before: int | None) -> None:
+def note_removal(
+    index: Declaration, shards: EachShard, parts: Iterable[Declaration], before: int | None
+) -> None:
     """Note the latest time at which a row was last seen that a push takes for idle, before it removes members. If a
     sweep finds that this lies in the future, the clock was ahead, and these members return. ``before``: the same
     before the rows were read."""
@@ -98,7 +100,7 @@ def note_removal(index: RankIndex, shards: EachShard, parts: Iterable[RankIndex]
         shards.each(parts, lambda part: Store.of(part).note_removal(moment))
 
 
-def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> int:
+def _end_of_page(index: Declaration, since: int | None, until: int, size: int) -> int:
     """Return the time at which the last of the next ``size`` members was last seen."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
@@ -108,7 +110,7 @@ def _end_of_page(index: RankIndex, since: int | None, until: int, size: int) -> 
     return moment if isinstance(moment, int) else until  # one that Python has none for: all at once
 
 
-def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[Any]:
+def _fallen_asleep(index: Declaration, since: int | None, until: int) -> QuerySet[Any]:
     """Return the rows, last seen after ``since`` and up to ``until``, that would be ranked if they were awake."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = (
@@ -120,7 +122,7 @@ def _fallen_asleep(index: RankIndex, since: int | None, until: int) -> QuerySet[
     return rows if since is None else rows.filter(**{f"{path}__gt": MOMENT.value(since)})
 
 
-def write_seen(index: RankIndex, pks: Iterable[Any]) -> list[Any]:
+def write_seen(index: Declaration, pks: Iterable[Any]) -> list[Any]:
     """Write to the column of rows that they were seen now, and let it rest. Return those that stay locked, and are left
     as they are.
 
@@ -146,7 +148,7 @@ def write_seen(index: RankIndex, pks: Iterable[Any]) -> list[Any]:
         sleep(_PAUSE)
 
 
-def _write(index: RankIndex, pks: list[Any]) -> list[Any]:
+def _write(index: Declaration, pks: list[Any]) -> list[Any]:
     try:
         return briefly(index.get_using(), lambda: _update(index, pks), patience=_PATIENCE)
     except (DataError, IntegrityError) as error:
@@ -156,7 +158,7 @@ def _write(index: RankIndex, pks: list[Any]) -> list[Any]:
         return []
 
 
-def _update(index: RankIndex, pks: list[Any]) -> list[Any]:
+def _update(index: Declaration, pks: list[Any]) -> list[Any]:
     using, name = index.get_using(), index.seen_field.name  # type: ignore[union-attr]
     rows = every_row(index.model, using).filter(pk__in=pks)
     skips = connections[using].features.has_select_for_update_skip_locked

@@ -20,7 +20,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.template.defaultfilters import pluralize
 
-from ..index import RankIndex
+from ..declaration import Declaration
 from ..models import Job
 from ..store import Store
 from .health import Verdict
@@ -52,12 +52,12 @@ _KEPT: Final = 20
 """Finished jobs of an index that are kept."""
 
 
-def jobs_of(index: RankIndex) -> QuerySet[Job]:
+def jobs_of(index: Declaration) -> QuerySet[Job]:
     """Return the jobs of ``index``, the newest first."""
     return Job.objects.using(index.get_using()).filter(index=index.name).order_by("-id")
 
 
-def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
+def request_job(index: Declaration, kind: str, user: str) -> tuple[Job, bool]:
     """Return the open job of this kind, and True if it is new."""
     finished = jobs_of(index).filter(is_open=None).values_list("id", flat=True)
     jobs_of(index).filter(id__in=list(finished[_KEPT : _KEPT + 100])).delete()
@@ -66,14 +66,14 @@ def request_job(index: RankIndex, kind: str, user: str) -> tuple[Job, bool]:
     )
 
 
-def running_jobs(indexes: Sequence[RankIndex], stop: Event) -> AbstractContextManager[None]:
+def running_jobs(indexes: Sequence[Declaration], stop: Event) -> AbstractContextManager[None]:
     """Carry out the jobs of ``indexes``, one after the other, in a thread, until the block ends or ``stop`` is set."""
     return running("zrank-jobs", partial(_run, indexes), stop)
 
 
-def _run(indexes: Sequence[RankIndex], stop: Event) -> None:
+def _run(indexes: Sequence[Declaration], stop: Event) -> None:
     runner, pause = uuid4().hex, _LOOK
-    databases: dict[str, dict[str, RankIndex]] = defaultdict(dict)
+    databases: dict[str, dict[str, Declaration]] = defaultdict(dict)
     for index in indexes:
         databases[index.get_using()][index.name] = index
     while not stop.wait(pause):
@@ -106,7 +106,7 @@ class _Stopped(Exception):
     """The process ends, or another one has taken the job."""
 
 
-def _carry_out(index: RankIndex, job: Job, stop: Event) -> None:
+def _carry_out(index: Declaration, job: Job, stop: Event) -> None:
     logger.info("%s", job)
     progress = _Progress(job, stop)
     try:

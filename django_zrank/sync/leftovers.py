@@ -13,8 +13,8 @@ from django.db import DatabaseError, connections, router, transaction
 from django.db.models import F, QuerySet
 
 from ..capture.triggers import builds_of, departed, drop
+from ..declaration import Declaration
 from ..exceptions import Busy, CaptureError, IndexUnavailable
-from ..index import RankIndex
 from ..models import Batch, Capture, Generation, Job, Mark
 from ..redis.trust import RETIRED, is_accepted, recorded
 from ..registry import registry
@@ -72,7 +72,7 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     return found
 
 
-def find_departed() -> Iterator[tuple[RankIndex, str]]:
+def find_departed() -> Iterator[tuple[Declaration, str]]:
     """Yield each index that has moved to another database, where a build of it is live, with the alias of a database
     that still has one."""
     for alias in _databases(connections):
@@ -153,7 +153,7 @@ def _delete(rows: Any) -> int:
 # Shards that an index had before their number was changed
 
 
-def retire_other_shards(index: RankIndex) -> None:
+def retire_other_shards(index: Declaration) -> None:
     """Retire the shards of releases with another number of shards: their processes settle no more marks, which the
     build that is about to begin needs. They can be read and written until they are unlinked."""
     rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
@@ -161,7 +161,7 @@ def retire_other_shards(index: RankIndex) -> None:
         rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
 
 
-def unlink_other_shards(index: RankIndex) -> None:
+def unlink_other_shards(index: Declaration) -> None:
     """Write the scores of retired shards to their column, unlink their keys, and then delete their rows.
 
     Shards that aren't retired are kept, because another release may be building them. A shard that can't be reached is
@@ -175,14 +175,14 @@ def unlink_other_shards(index: RankIndex) -> None:
             logger.warning("Index %r: the former shard %r was not removed. %s", index.name, name, error)
 
 
-def other_shards(index: RankIndex, rows: QuerySet[Generation]) -> list[str]:
+def other_shards(index: Declaration, rows: QuerySet[Generation]) -> list[str]:
     """Return the names in ``rows`` that parts of ``index`` have with another number of shards."""
     own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
     names = rows.filter(index__startswith=index.name).values_list("index", flat=True)
     return [name for name in names if name not in own and known.fullmatch(name)]
 
 
-def _unlink_shard(part: RankIndex) -> None:
+def _unlink_shard(part: Declaration) -> None:
     store = Store.of(part)
     if not connections[part.get_using()].in_atomic_block:
         if any(store.read_meta("generation", "building")):
@@ -203,7 +203,7 @@ def _unlink_shard(part: RankIndex) -> None:
 # Databases that an index had before it was moved
 
 
-def note_databases(index: RankIndex, owners: Collection[str]) -> None:
+def note_databases(index: Declaration, owners: Collection[str]) -> None:
     """Note which of the other databases have made the build that is about to be replaced, by their ``owners``."""
     using, found = index.get_using(), set[str]()
     for alias in connections if owners else ():
@@ -219,7 +219,7 @@ def note_databases(index: RankIndex, owners: Collection[str]) -> None:
             row.save(using=using, update_fields=["left"])
 
 
-def leave_databases(index: RankIndex) -> None:
+def leave_databases(index: Declaration) -> None:
     """Drop the triggers of ``index``, and delete its rows, in the databases that it has left. Its build here is live. A
     database that can't be reached, or whose tables are in use, is left for the next time."""
     rows = Capture.objects.using(index.get_using()).filter(index=index.name)
@@ -234,7 +234,7 @@ def leave_databases(index: RankIndex) -> None:
         rows.update(left=rest)
 
 
-def leave(index: RankIndex, alias: str, *, dry_run: bool = False) -> dict[str, int]:
+def leave(index: Declaration, alias: str, *, dry_run: bool = False) -> dict[str, int]:
     """Remove what a database keeps of an index that has moved to another one. Return what it was. Processes of the
     former release that still run create no triggers afterwards."""
     if not dry_run:
@@ -248,7 +248,7 @@ def leave(index: RankIndex, alias: str, *, dry_run: bool = False) -> dict[str, i
 
 
 @contextmanager
-def _reaching(index: RankIndex, alias: str) -> Iterator[None]:
+def _reaching(index: Declaration, alias: str) -> Iterator[None]:
     """Log the errors of another database than that of ``index``, instead of raising them."""
     try:
         yield

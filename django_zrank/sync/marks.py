@@ -13,8 +13,8 @@ from django.db import connections, transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
+from ..declaration import Declaration
 from ..exceptions import Busy, NotBuilt
-from ..index import RankIndex
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..redis.trust import recorded
@@ -27,12 +27,14 @@ Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
 
 
-def waiting_marks(index: RankIndex) -> QuerySet[Mark]:
+def waiting_marks(index: Declaration) -> QuerySet[Mark]:
     """Return the marks of ``index`` that wait."""
     return Mark.objects.using(index.get_using()).filter(index=index.whole.name)
 
 
-def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybody: bool = True) -> list[Seen]:
+def next_marks(
+    index: Declaration, after: int, until: int, limit: int, *, everybody: bool = True
+) -> list[Seen]:
     """Return the first ``limit`` marks with ids beyond ``after``, up to ``until``; without ``everybody``, none that is
     for all members."""
     marks = waiting_marks(index).filter(id__gt=after, id__lte=until)
@@ -52,19 +54,19 @@ def next_marks(index: RankIndex, after: int, until: int, limit: int, *, everybod
         return list(first)
 
 
-def newest_mark(index: RankIndex) -> int:
+def newest_mark(index: Declaration) -> int:
     """Return the highest id of a mark of any index. A mark that is committed later may have a lower one."""
     newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
     return newest or 0
 
 
-def waiting_ids(index: RankIndex, limit: int) -> Sequence[int]:
+def waiting_ids(index: Declaration, limit: int) -> Sequence[int]:
     """Return the ids of the first ``limit`` marks that wait, 8 bytes each."""
     ids = waiting_marks(index).order_by("id").values_list("id", flat=True)[:limit]
     return array("q", ids.iterator())
 
 
-def leave(index: RankIndex, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
+def leave(index: Declaration, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
     """Leave marks for members, in several transactions; for all members, if None is among them. Return their number."""
     using, done = index.get_using(), 0
     for chunk in batched(pks, _CHUNK):
@@ -75,7 +77,7 @@ def leave(index: RankIndex, pks: Iterable[Any], *, patience: float = PATIENCE) -
     return done
 
 
-def discard(index: RankIndex, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
+def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
     """Delete marks for which no member has to be written. Return their number. Raises ``NotBuilt``."""
 
     def work() -> int:
@@ -86,7 +88,7 @@ def discard(index: RankIndex, marks: Sequence[Seen], *, patience: float = PATIEN
     return briefly(index.get_using(), work, patience=patience, repeatable=True)
 
 
-def require_declared(index: RankIndex, read: Callable[[RankIndex], Generation | None] = recorded) -> None:
+def require_declared(index: Declaration, read: Callable[[Declaration], Generation | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
     for part, row in ((part, read(part)) for part in index.parts):
         if row and not (index.declares(row.generation) and index.declares(row.building)):
@@ -108,17 +110,17 @@ class Processed(NamedTuple):
 
     marks: Sequence[Seen]
 
-    parts: Collection[RankIndex]
+    parts: Collection[Declaration]
     """The parts that they led to, and to which the members were written."""
 
-    outdated: Collection[RankIndex] = ()
+    outdated: Collection[Declaration] = ()
     """Parts that can't be reached, and must be rebuilt."""
 
 
 def unmark(
-    index: RankIndex,
+    index: Declaration,
     processed: Sequence[Processed],
-    written: Mapping[RankIndex, Written],
+    written: Mapping[Declaration, Written],
     *,
     patience: float = PATIENCE,
 ) -> list[Processed]:
@@ -145,7 +147,7 @@ def unmark(
         ids = [pk for one in settled for pk, _, _ in one.marks]
         if not sum(_delete(using, chunk) for chunk in batched(ids, _CHUNK)):
             return settled
-        said: dict[RankIndex, dict[tuple[str | None, str | None], None]] = {}
+        said: dict[Declaration, dict[tuple[str | None, str | None], None]] = {}
         for one in settled:
             for part in one.parts:
                 said.setdefault(part, {}).update(dict.fromkeys((via, member) for _, via, member in one.marks))
@@ -161,7 +163,7 @@ def unmark(
     return briefly(using, work, patience=patience, repeatable=True)
 
 
-def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tuple[str, int]]) -> None:
+def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, tuple[str, int]]) -> None:
     """Delete marks that were seen before a build of all parts began, without a batch: the build contains what they led
     to, and a server that has lost it is rebuilt. If rows are locked, the marks are left to a drain.
 
@@ -177,7 +179,7 @@ def retire(index: RankIndex, ids: Sequence[int], builds: Mapping[RankIndex, tupl
                 break
 
 
-def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
+def replay(index: Declaration, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
     """Begin the term of a server that has what was written up to ``position``, a term and a version. Marks that were
     processed by a write beyond it wait again, under new ids: what this server has lost, and what was written in
     histories that were abandoned for its own.
@@ -217,13 +219,13 @@ def replay(index: RankIndex, position: tuple[int, int], *, noted: Generation, se
     return briefly(using, work)
 
 
-def replayed_marks(index: RankIndex) -> QuerySet[Mark]:
+def replayed_marks(index: Declaration) -> QuerySet[Mark]:
     """Return the marks of the last replay that still wait."""
     row = recorded(index)
     return waiting_marks(index).filter(id__range=(row.replayed_from, row.replayed_to))
 
 
-def forget_batches(index: RankIndex, seconds: float) -> None:
+def forget_batches(index: Declaration, seconds: float) -> None:
     """Delete the batches that are older than ``seconds`` by the database's clock."""
     using = index.get_using()
     old = Batch.objects.using(using).filter(index=index.name, at__lt=Now() - timedelta(seconds=seconds))
@@ -247,13 +249,13 @@ def forget_batches(index: RankIndex, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def _lock(index: RankIndex, generation: str, term: int) -> bool:
+def _lock(index: Declaration, generation: str, term: int) -> bool:
     """Lock the row of the generation. Return True if it notes this build under this term."""
     row = _locked(index)
     return row is not None and (row.generation, row.term) == (generation, term)
 
 
-def _locked(index: RankIndex) -> Generation | None:
+def _locked(index: Declaration) -> Generation | None:
     """Return the row of the generation, locked until the transaction ends, without waiting."""
     using = index.get_using()
     rows = Generation.objects.using(using).filter(index=index.name)

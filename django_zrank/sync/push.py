@@ -16,8 +16,8 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from ..codec.units import Number
+from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..index import RankIndex
 from ..members import batched
 from ..queries.query import Query
 from ..redis import trust
@@ -45,7 +45,7 @@ _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
 
 
-def push(index: RankIndex, pks: Iterable[Any]) -> Push:
+def push(index: Declaration, pks: Iterable[Any]) -> Push:
     """Write the members ``pks`` as the database has them; those that aren't ranked are removed.
 
     Optimistic concurrency: a fencing token, the version of the newest write, is taken before the rows are read. Redis
@@ -63,7 +63,7 @@ def push(index: RankIndex, pks: Iterable[Any]) -> Push:
 
 def write(
     shards: EachShard,
-    members: Mapping[RankIndex, Iterable[Any]],
+    members: Mapping[Declaration, Iterable[Any]],
     *,
     saved: bool = False,
     until: float = math.inf,
@@ -77,7 +77,7 @@ def write(
         if monotonic() >= until:
             logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
             break
-        todo: dict[RankIndex, list[Any]] = defaultdict(list)
+        todo: dict[Declaration, list[Any]] = defaultdict(list)
         for part, pk in chunk:
             todo[part].append(pk)
         push.run(todo)
@@ -89,9 +89,9 @@ def write(
     return push
 
 
-def _by_index(parts: Iterable[RankIndex]) -> dict[RankIndex, list[RankIndex]]:
+def _by_index(parts: Iterable[Declaration]) -> dict[Declaration, list[Declaration]]:
     """Return the parts of each index."""
-    indexes: dict[RankIndex, list[RankIndex]] = {}
+    indexes: dict[Declaration, list[Declaration]] = {}
     for part in parts:
         indexes.setdefault(part.whole, []).append(part)
     return indexes
@@ -104,18 +104,18 @@ class Push:
         self.shards, self.saved = shards, saved
         self.stores = {part: Store.of(part) for part in shards.parts}
 
-        self.epochs: dict[RankIndex, Epoch] = {}
+        self.epochs: dict[Declaration, Epoch] = {}
         """The epoch of the next write of each part: its token is the version of the last one."""
 
-        self.written: dict[RankIndex, Written] = {}
+        self.written: dict[Declaration, Written] = {}
         """The parts to which all of their members were written."""
 
-        self.astray: set[RankIndex] = set()
+        self.astray: set[Declaration] = set()
         """The parts of members whose key was given in another spelling than the database's."""
 
-    def run(self, todo: Mapping[RankIndex, list[Any]]) -> None:
+    def run(self, todo: Mapping[Declaration, list[Any]]) -> None:
         """Write members, by their parts, until all are written here or by others."""
-        refusals: dict[RankIndex, int] = defaultdict(int)
+        refusals: dict[Declaration, int] = defaultdict(int)
         shards = self.shards
         for _ in range(_ATTEMPTS):
             if new := [part for part in todo if part not in self.epochs]:
@@ -132,14 +132,14 @@ class Push:
                 f"Index {part.name!r}: rebuilds began too often for a write to succeed"
             )
 
-    def begin(self, part: RankIndex) -> Query[Epoch]:
+    def begin(self, part: Declaration) -> Query[Epoch]:
         return known(part, (yield from self.stores[part].beginning_write()))
 
     def attempt(
-        self, todo: Mapping[RankIndex, list[Any]], refusals: dict[RankIndex, int]
-    ) -> dict[RankIndex, list[Any]]:
+        self, todo: Mapping[Declaration, list[Any]], refusals: dict[Declaration, int]
+    ) -> dict[Declaration, list[Any]]:
         """Read and write members once. Return those to be read again."""
-        changes: dict[RankIndex, list[Any]] = {part: [] for part in todo}
+        changes: dict[Declaration, list[Any]] = {part: [] for part in todo}
         for index, parts in _by_index(todo).items():
             pks = list(chain.from_iterable(todo[part] for part in parts))
             stores = [self.stores[part] for part in index.parts]
@@ -159,7 +159,9 @@ class Push:
         again = self.shards.together({part: self.apply(part, own, refusals) for part, own in changes.items()})
         return {part: pks for part, pks in again.items() if pks}
 
-    def apply(self, part: RankIndex, changes: list[Any], refusals: dict[RankIndex, int]) -> Query[list[Any]]:
+    def apply(
+        self, part: Declaration, changes: list[Any], refusals: dict[Declaration, int]
+    ) -> Query[list[Any]]:
         """Return the members to be read again."""
         epoch = self.epochs.get(part)
         result = epoch and (yield from self.stores[part].applying_changes(epoch, changes))
@@ -177,7 +179,7 @@ class Push:
         return []
 
 
-def known(index: RankIndex, epoch: Epoch) -> Epoch:
+def known(index: Declaration, epoch: Epoch) -> Epoch:
     """Return the epoch of a write whose rows are about to be read, if the database knows it.
 
     The database must know the build in Redis, and have accepted its server: otherwise a test, or a staging system with
@@ -193,13 +195,13 @@ def known(index: RankIndex, epoch: Epoch) -> Epoch:
     return epoch
 
 
-def forget(index: RankIndex) -> None:
+def forget(index: Declaration) -> None:
     """Let the next push to a part that was rebuilt read its queryset and its note again."""
     rows.forget(index.whole)
     trust.forget(index)
 
 
-def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) -> list[RankIndex]:
+def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
     """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
     no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
     shards = EachShard(*members)
@@ -228,7 +230,9 @@ def try_push(members: Mapping[RankIndex, set[Any]], *, until: float = math.inf) 
     return [index for index in _by_index(pushed.written) if index not in watched]
 
 
-def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple[str, Number | None, bytes]]:
+def read(
+    index: Declaration, pks: Iterable[Any], *stores: Store
+) -> Iterator[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
     in ``stores``, those of all parts, what was flushed."""
     pks = list(pks)
@@ -242,7 +246,7 @@ def read(index: RankIndex, pks: Iterable[Any], *stores: Store) -> Iterator[tuple
     return ((text, score, membership) for text, (score, membership) in changes.items())
 
 
-def _wake(sender: RankIndex, members: Sequence[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
+def _wake(sender: Declaration, members: Sequence[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
     using = sender.get_using()
     if touched and connections[using].in_atomic_block:
         transaction.on_commit(partial(_see, sender, (), touched), using=using, robust=True)
@@ -254,7 +258,7 @@ def _wake(sender: RankIndex, members: Sequence[Any], touched: Sequence[Any] = ()
         _see(sender, members, touched)
 
 
-def _see(index: RankIndex, members: Sequence[Any], touched: Sequence[Any]) -> None:
+def _see(index: Declaration, members: Sequence[Any], touched: Sequence[Any]) -> None:
     """Write to the column that ``members`` and ``touched`` were seen now, and push ``members``."""
     try:
         with without_waiting(connections[index.get_using()]):

@@ -22,8 +22,8 @@ from django.db.models import F
 from django.utils import timezone
 
 from ..capture.triggers import contract, expand, note_build
+from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
-from ..index import RankIndex
 from ..members import batched
 from ..models import Generation
 from ..redis.trust import TESTS, is_accepted, lacks_deleted, recorded
@@ -56,15 +56,15 @@ _RETIRED: Final = 1_000_000
 """The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
 
 
-def count_rows(index: RankIndex) -> int:
+def count_rows(index: Declaration) -> int:
     """Return the number of rows that the database ranks."""
     return index.get_ranked().count()
 
 
 def rebuild(
-    index: RankIndex,
+    index: Declaration,
     *,
-    parts: Sequence[RankIndex] | None = None,
+    parts: Sequence[Declaration] | None = None,
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
@@ -137,14 +137,14 @@ def rebuild(
     return members
 
 
-_Batch = Mapping[RankIndex, Sequence[BuiltRow]]
+_Batch = Mapping[Declaration, Sequence[BuiltRow]]
 """The rows of each part."""
 
 
 class _Build:
     """A part that is rebuilt. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
-    def __init__(self, part: RankIndex, name: str, *, polite: bool, test: bool) -> None:
+    def __init__(self, part: Declaration, name: str, *, polite: bool, test: bool) -> None:
         self.part, self.name = part, name
         self.store = Store.of(part)
         self.owner, self.server, self.term, self.former = _enter(part, self.store, polite=polite, test=test)
@@ -204,7 +204,7 @@ class _Pulse:
     """Keeps builds alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
     long to find the first. If none comes for longer, the connection hangs, and others needn't wait for this rebuild."""
 
-    def __init__(self, builds: Mapping[RankIndex, _Build]) -> None:
+    def __init__(self, builds: Mapping[Declaration, _Build]) -> None:
         self.builds = builds
         self.beat()
 
@@ -221,7 +221,7 @@ class _Pulse:
                     Store.of(part).keep_alive(build.name)
 
 
-def _load(shards: EachShard, builds: Mapping[RankIndex, _Build], batch: _Batch) -> None:
+def _load(shards: EachShard, builds: Mapping[Declaration, _Build], batch: _Batch) -> None:
     shards.each(batch, lambda part: builds[part].load(batch[part]))
     shards.require(builds)
 
@@ -248,7 +248,7 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
         thread.shutdown(cancel_futures=True)
 
 
-def _expand(index: RankIndex) -> None:
+def _expand(index: Declaration) -> None:
     """Create the triggers that a build needs before it reads rows, if they aren't those that the database has."""
     try:
         expand(index)
@@ -256,7 +256,7 @@ def _expand(index: RankIndex) -> None:
         logger.error("Index %r: triggers are missing. %s", index.name, error)
 
 
-def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
+def _enter(index: Declaration, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was accepted last, or if it lacks writes that can't be replayed. And return the owner of
     that other build; "" if there is none."""
@@ -284,12 +284,12 @@ def _enter(index: RankIndex, store: Store, *, polite: bool, test: bool) -> tuple
     return row.owner, health.server, term, former
 
 
-def _superseded(index: RankIndex) -> RebuildSuperseded:
+def _superseded(index: Declaration) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
 def _batches(
-    index: RankIndex, builds: Mapping[RankIndex, _Build], size: int, pulse: _Pulse
+    index: Declaration, builds: Mapping[Declaration, _Build], size: int, pulse: _Pulse
 ) -> Generator[_Batch]:
     """Yield the rows of the parts that are built, about ``size`` of them for each."""
     order = index.ordering.ascending(map(F, index.ordering.paths))

@@ -33,8 +33,8 @@ from ..codec.fields import follow
 from ..codec.kinds import kind_of
 from ..codec.units import Number, is_queryable
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import Unrankable
-from ..index import RankIndex
 from ..models import Generation
 from ..recent import Recent
 from ..store import Store
@@ -102,7 +102,7 @@ _KEY: Final = object()
 class _Selection:
     """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row."""
 
-    def __init__(self, index: RankIndex) -> None:
+    def __init__(self, index: Declaration) -> None:
         self.index, self.rows = index, select(index)
 
     @cached_property
@@ -133,7 +133,7 @@ class _Kept(Recent[_Selection], local):
 _kept = _Kept()
 
 
-def key_parser(index: RankIndex) -> Callable[[str | None], Any]:
+def key_parser(index: Declaration) -> Callable[[str | None], Any]:
     """Return a function to the primary key that a mark or a member names, None if no row can have it."""
     from_text, vendor = index.from_text, connections[index.get_using()].vendor
 
@@ -145,7 +145,7 @@ def key_parser(index: RankIndex) -> Callable[[str | None], Any]:
     return parse
 
 
-def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
+def _among(index: Declaration, pks: Sequence[Any]) -> Any:
     """Return the condition that selects the rows of these members."""
     pk = index.model._meta.pk
     # An array of another type would need a cast to the type of the column.
@@ -156,7 +156,7 @@ def _among(index: RankIndex, pks: Sequence[Any]) -> Any:
     return ("pk__in", pks)
 
 
-def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
+def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
     """Return the ranked rows for ``encode()``, in this order: their primary keys, criteria and facet values.
 
     With a facet of several values, a member has consecutive rows, one for each combination. Values are joined outside
@@ -183,7 +183,7 @@ def select(index: RankIndex, *order_by: str | OrderBy) -> QuerySet[Any]:
     return noting.values_list(*columns, *flushed)
 
 
-def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
+def select_among(index: Declaration, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
     selection = _kept.get(key) or _kept.keep(key, _Selection(index))
@@ -193,13 +193,13 @@ def select_among(index: RankIndex, pks: Sequence[Any]) -> Iterable[Sequence[Any]
     return selection.rows.filter(_among(index, pks))
 
 
-def forget(index: RankIndex) -> None:
+def forget(index: Declaration) -> None:
     """Forget the queryset of ``index`` that this thread has kept."""
     _kept.forget((index, index.get_using()))
 
 
 def encode(
-    index: RankIndex, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
+    index: Declaration, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
 ) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
     of all parts, the last flush that the rows contain. Rows that can't be read or ranked are logged and skipped."""
@@ -231,12 +231,12 @@ def _note_flush(rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Itera
         yield row
 
 
-def _columns(index: RankIndex) -> list[str]:
+def _columns(index: Declaration) -> list[str]:
     """Return the columns to read, each once."""
     return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
 
 
-def fastest(index: RankIndex, path: str) -> str | Func:
+def fastest(index: Declaration, path: str) -> str | Func:
     """Return the expression by which a column is read. A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
     *_, field = follow(index.model, path)
@@ -255,7 +255,7 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
     return lambda row: [row[position] for position in at]
 
 
-def _namer(index: RankIndex) -> Callable[[tuple[Any, ...]], bytes]:
+def _namer(index: Declaration) -> Callable[[tuple[Any, ...]], bytes]:
     """Return a function from facet values to the names of the rankings, as in a membership. It raises ``Unrankable`` if
     there are more than ``ZRANK["MAX_VALUES"]``."""
     facets, paths, limit = index.faceting, index.faceting.paths, get_settings().max_values
@@ -274,7 +274,7 @@ def _namer(index: RankIndex) -> Callable[[tuple[Any, ...]], bytes]:
 
 
 def _with_facets(
-    index: RankIndex, rows: Iterable[Sequence[Any]], columns: Sequence[str]
+    index: Declaration, rows: Iterable[Sequence[Any]], columns: Sequence[str]
 ) -> Iterator[tuple[Sequence[Any], tuple[Any, ...]]]:
     """Yield a row of each member, with its facet values."""
     values = _pick(columns, index.faceting.paths)

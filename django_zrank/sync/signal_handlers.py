@@ -18,7 +18,7 @@ from django.db.models.signals import m2m_changed, post_save, pre_delete
 
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..conf import get_settings
-from ..index import RankIndex
+from ..declaration import Declaration
 from ..models import Mark
 from ..redis.isolation import may_use_redis
 from ..registry import registry
@@ -54,7 +54,7 @@ def disable_sync() -> Iterator[None]:
 class Route:
     """The effect of a save or delete of one model on one index."""
 
-    index: RankIndex
+    index: Declaration
 
     source: WatchedTable
     """The table of the row."""
@@ -66,7 +66,7 @@ class Route:
 _routes: dict[type[models.Model], list[Route]] = defaultdict(list)
 
 
-def connect(index: RankIndex) -> None:
+def connect(index: Declaration) -> None:
     """Listen to every model that ``index`` reads, and to their proxies and children.
 
     A single receiver for all senders would turn off Django's fast deletes of all models.
@@ -90,13 +90,13 @@ def connect_all() -> None:
             logger.debug("Index %r has an invalid declaration", index.name, exc_info=True)
 
 
-def disconnect(index: RankIndex) -> None:
+def disconnect(index: Declaration) -> None:
     for routes in _routes.values():
         routes[:] = [route for route in routes if route.index is not index]
 
 
 def _routes_from(
-    sender: type[models.Model], index: RankIndex, sources: list[WatchedTable]
+    sender: type[models.Model], index: Declaration, sources: list[WatchedTable]
 ) -> Iterator[Route]:
     for source in sources:
         if issubclass(sender, source.model):
@@ -186,7 +186,7 @@ class Touched:
 
     def __init__(self, using: str) -> None:
         self.using = using
-        self.texts: dict[tuple[RankIndex, WatchedTable | None], set[str]] = defaultdict(set)
+        self.texts: dict[tuple[Declaration, WatchedTable | None], set[str]] = defaultdict(set)
         """Members; and of related rows, the values that lead to members, by their tables."""
 
         self.limit = None if get_settings().capture == "signals" else LIMIT
@@ -202,11 +202,14 @@ class Touched:
     def add_column(self, route: Route, rows: models.QuerySet[Any]) -> None:
         self.add(route, rows.order_by().values_list(route.source.column.attname, flat=True)[: self.limit])
 
-    def add_members(self, index: RankIndex, pks: Iterable[Any]) -> None:
+    def add_members(self, index: Declaration, pks: Iterable[Any]) -> None:
         self._keep((index, None), pks, index.to_text)
 
     def _keep(
-        self, key: tuple[RankIndex, WatchedTable | None], values: Iterable[Any], to_text: Callable[[Any], str]
+        self,
+        key: tuple[Declaration, WatchedTable | None],
+        values: Iterable[Any],
+        to_text: Callable[[Any], str],
     ) -> None:
         """Keep the texts of ``values``, reading no more than fit."""
         kept = self.texts[key]
@@ -255,7 +258,7 @@ class Touched:
             return
         until = monotonic() + _BUDGET
         indexes = list(dict.fromkeys(index for index, _ in self.texts))
-        written: list[RankIndex] = []
+        written: list[Declaration] = []
         try:
             written = try_push({index: self.members_of(index) for index in indexes}, until=until)
         except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
@@ -268,7 +271,7 @@ class Touched:
                     drain_soon(index)
                     flush_soon(index)
 
-    def members_of(self, index: RankIndex) -> set[Any]:
+    def members_of(self, index: Declaration) -> set[Any]:
         """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
         texts = islice(self.texts.get((index, None), ()), LIMIT)
         pks = set(map(index.from_text, texts))
@@ -279,7 +282,7 @@ class Touched:
 
 
 @contextmanager
-def _logging(index: RankIndex) -> Iterator[None]:
+def _logging(index: Declaration) -> Iterator[None]:
     """Log what is raised in this block. The transaction is committed, so nothing may be raised."""
     try:
         yield

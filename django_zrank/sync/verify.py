@@ -21,8 +21,8 @@ from ..capture.triggers import Status, examine_capture
 from ..capture.watched_tables import every_row
 from ..codec.units import Number
 from ..conf import get_settings
+from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
-from ..index import RankIndex
 from ..members import batched
 from ..queries.request import Call
 from ..redis.isolation import sharing
@@ -108,7 +108,7 @@ class Drift:
 class Report:
     """The comparison of an index with its database."""
 
-    index: RankIndex
+    index: Declaration
     capture: Status
 
     waiting: int
@@ -168,7 +168,7 @@ class Report:
 
 
 def verify(
-    index: RankIndex,
+    index: Declaration,
     *,
     repair: bool = False,
     batch_size: int = BATCH_SIZE,
@@ -226,7 +226,7 @@ def verify(
     return report
 
 
-def _warnings(index: RankIndex) -> Iterator[str]:
+def _warnings(index: Declaration) -> Iterator[str]:
     if warning := sharing(get_settings().redis_alias):
         yield warning
     policy = None
@@ -265,7 +265,7 @@ def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repai
     report.repaired = report.drift
 
 
-def _rows(index: RankIndex, size: int) -> Iterator[dict[bytes, _Row]]:
+def _rows(index: Declaration, size: int) -> Iterator[dict[bytes, _Row]]:
     """Yield the members that there should be, in batches.
 
     Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers allow
@@ -291,7 +291,7 @@ def _rows(index: RankIndex, size: int) -> Iterator[dict[bytes, _Row]]:
 class _Part:
     """The comparison of a part of the index, while Redis holds the same generation as at the beginning."""
 
-    def __init__(self, part: RankIndex, report: Report) -> None:
+    def __init__(self, part: Declaration, report: Report) -> None:
         self.part, self.index, self.report = part, report.index, report
         self.store, self.layout = Store.of(part), part.layout
         health = self.store.check_health()

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
+from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
-from ..index import RankIndex
 from ..store import Store
 from ..transactions import require_writable, retry
 from .drain import drain
@@ -62,11 +62,11 @@ class Synced(NamedTuple):
 
 
 def sync(
-    index: RankIndex | type[RankIndex],
+    index: Declaration | type[Declaration],
     *,
     look: bool = True,
     limit: int | None = None,
-    due: Callable[[RankIndex], bool] = lambda index: True,
+    due: Callable[[Declaration], bool] = lambda index: True,
 ) -> Synced:
     """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, remove
     idle members, and process marks.
@@ -110,7 +110,7 @@ def sync(
     return Synced(marks, now != before, flushed, asleep)
 
 
-def _generations(index: RankIndex) -> dict[RankIndex, str]:
+def _generations(index: Declaration) -> dict[Declaration, str]:
     """Return the live generations of the parts that can be reached."""
     shards = EachShard(index)
     found = shards.each(index.parts, lambda part: Store.of(part).learn().generation)
@@ -119,11 +119,11 @@ def _generations(index: RankIndex) -> dict[RankIndex, str]:
 
 
 def watch(
-    indexes: Sequence[RankIndex],
+    indexes: Sequence[Declaration],
     *,
     interval: float,
     stop: Event,
-    report: Callable[[RankIndex, Synced], Any] = lambda index, done: None,
+    report: Callable[[Declaration, Synced], Any] = lambda index, done: None,
 ) -> None:
     """Keep ``indexes`` in step until ``stop`` is set.
 
@@ -133,7 +133,7 @@ def watch(
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
-    noted: dict[RankIndex, float] = {}
+    noted: dict[Declaration, float] = {}
     due = dict.fromkeys(indexes, 0.0)
     nap = _SHORTEST_NAP
     while not stop.is_set():
@@ -170,7 +170,7 @@ def watch(
         EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(0))
 
 
-def _note(index: RankIndex, noted: dict[RankIndex, float], interval: float) -> None:
+def _note(index: Declaration, noted: dict[Declaration, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
         EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))

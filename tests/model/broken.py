@@ -131,8 +131,8 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "merge": partial(
         _rewritten,
         scripts.CHANGE_SCORES,
-        "held = redis.call('HMGET', pending, unpack(members))",
-        "held = {}",
+        "waiting = redis.call('HMGET', pending, unpack(members))",
+        "waiting = {}",
     ),
     "write_behind": partial(recoded, declaration, "fingerprint", "if index.noted_rule:", "if False:"),
     "number": _noted_later,

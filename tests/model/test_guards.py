@@ -235,13 +235,23 @@ def test_flush_marks(is_guarded: bool, without: Callable[[str], AbstractContextM
     assert (contents(VideoRank) == column()) is is_guarded
 
 
-def released(name: str, **attributes: Any) -> type[RankIndex]:
+def declared(name: str, **attributes: Any) -> type[RankIndex]:
     """Return an index of views, as one release declares it."""
     return type(name, (RankIndex,), {"name": "released", "model": Video, "order": ("-views",), **attributes})
 
 
+@pytest.fixture
+def released() -> Iterator[Callable[..., type[RankIndex]]]:
+    """A function that declares an index as one release does. The triggers of both are dropped in the end."""
+    yield declared
+    triggers.drop("default", ["released"])
+
+
 def test_merge(
-    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+    is_guarded: bool,
+    without: Callable[[str], AbstractContextManager[Any]],
+    released: Callable[..., type[RankIndex]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The older release submits while the newer one rebuilds; the newer one submits less."""
     before = released("Before", write_behind="best")
@@ -257,7 +267,11 @@ def test_merge(
     assert video.views == (50 if is_guarded else 30)
 
 
-def test_write_behind(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]]) -> None:
+def test_write_behind(
+    is_guarded: bool,
+    without: Callable[[str], AbstractContextManager[Any]],
+    released: Callable[..., type[RankIndex]],
+) -> None:
     """The newer release pushes what it has read to the build of the older one."""
     with without("write_behind"):
         before, after = released("Before", write_behind="increment"), released("After")

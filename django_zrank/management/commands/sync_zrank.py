@@ -14,9 +14,9 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
 from ...capture.triggers import examine_capture
+from ...declaration import Declaration
 from ...exceptions import ZRankError
 from ...hooks import companions
-from ...index import RankIndex
 from ...sync.health import Verdict, examine
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
@@ -70,7 +70,7 @@ class Command(IndexCommand):
         if failed:
             raise CommandError("Not every index is up to date.")
 
-    def report(self, index: RankIndex, done: Synced) -> None:
+    def report(self, index: Declaration, done: Synced) -> None:
         self.say(f"{index.name}: {done}")
 
 
