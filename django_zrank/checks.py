@@ -186,7 +186,7 @@ def _client_options(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _altering(options: dict[str, Any]) -> Iterator[str]:
-    """Return those of the options of a client that change bytes on their way, or answer in the server's stead."""
+    """Return those of the options of a client that change the bytes sent or received, or cache replies."""
     yield from (name for name in ("decode_responses", "cache_config", "cache") if options.get(name))
     with suppress(LookupError):
         if codecs.lookup(options.get("encoding", "utf-8")).name == "utf-8":
@@ -246,7 +246,7 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def check_tables(
     app_configs: Apps, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Check what only the databases can tell: ``migrate`` and ``check --database`` ask them."""
+    """Check what takes a query: ``migrate`` and ``check --database`` run this."""
     hint = "Rank a table that triggers can watch, in the database in which it is written. Remove ON DELETE CASCADE "
     hint += 'from its keys: Django deletes the rows. Or set ZRANK = {"CAPTURE": "signals"}, whose gaps are documented.'
     found: list[CheckMessage] = []
@@ -689,7 +689,7 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
 
 
 def _check_keys(index: RankIndex) -> Iterator[CheckMessage]:
-    """Keys whose rows MariaDB or MySQL deletes or changes without running triggers: ``DB_CASCADE`` and so on."""
+    """Check for keys whose rows MariaDB or MySQL deletes or changes without triggers: ``DB_CASCADE`` and so on."""
     if get_settings().capture != "triggers" or connections[index.get_using()].vendor != "mysql":
         return
     found: dict[str, str] = {}

@@ -48,8 +48,8 @@ class Clock(Now):
 
 
 class NoRows(models.Manager):  # type: ignore[type-arg]
-    """The default manager of what the app keeps for itself, which ``dumpdata`` uses: none of it is worth a fixture.
-    A mark in one would have the id of a mark that ``loaddata`` leaves, and a build is known to one database only."""
+    """The default manager of the app's tables, which ``dumpdata`` uses: fixtures don't contain their rows. A mark in a
+    fixture would have the id of a mark that ``loaddata`` inserts, and a build is known to one database only."""
 
     def get_queryset(self) -> models.QuerySet[Any]:
         return super().get_queryset().none()
@@ -177,22 +177,22 @@ class Generation(models.Model):
 
 
 class Capture(models.Model):
-    """What a database knows of the triggers of an index."""
+    """A database's record of the triggers of an index."""
 
     index = ExactCharField(max_length=255, primary_key=True)
 
     declaration = models.CharField(max_length=32, default="")
     """The declaration whose triggers belong here, with a digest of their texts: that of the last release to migrate;
     or, without the digest, of the last build that replaced one of another declaration. Processes of other releases
-    change no trigger."""
+    drop no triggers."""
 
     tables = models.JSONField(default=dict)
     """The states of its tables, as of when every change left a mark (see :meth:`Dialect.state
     <django_zrank.capture.dialects.Dialect.state>`). In another state, rows may have come or gone without one."""
 
     left = models.JSONField(default=list)
-    """The aliases of the databases that a build of this one replaced: the index has moved, and its triggers there go
-    once the build is live."""
+    """The aliases of the databases that a build of this one replaced: the index has moved, and its triggers there are
+    dropped once the build is live."""
 
     fixture = NoRows()
     objects = models.Manager()

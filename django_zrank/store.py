@@ -187,7 +187,7 @@ class Swept(NamedTuple):
     """The time up to which members that were last seen then have marks; None if there is no note."""
 
     removed: int | None = None
-    """The latest time up to which a push took members that were last seen then for idle; None if there is no note."""
+    """The latest time of activity that a push has considered idle; None if there is no note."""
 
 
 class Replaced(Exception):
@@ -550,7 +550,7 @@ class Store(Executor):
         return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), arguments)
 
     def note_removal(self, moment: int) -> None:
-        """Note that a push takes members for idle that were last seen at ``moment``, or before."""
+        """Note that a push considers members idle that were last seen at ``moment``, or before."""
         self.call(scripts.NOTE_REMOVAL, (self.keys.meta,), (moment,))
 
     # Verifying

@@ -42,8 +42,8 @@ Answer = TypeVar("Answer")
 def briefly(
     using: str, work: Callable[[], Answer], *, patience: float = PATIENCE, repeatable: bool = False
 ) -> Answer:
-    """Return the result of ``work``, run in a transaction of its own, and retried as by :func:`retry`. ``repeatable``:
-    it does no harm if a crash of the machine undoes it."""
+    """Return the result of ``work``, run in a separate transaction, and retried as by :func:`retry`. ``repeatable``: it
+    does no harm if a crash of the machine undoes it."""
     is_own = not connections[using].in_atomic_block  # not inside that of a test
 
     def attempt() -> Answer:
@@ -95,8 +95,8 @@ def without_waiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 @contextmanager
 def _without_syncing(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Let SQLite in WAL mode not wait for the disk when it commits. As long as it commits, transactions that have read
-    before they write fail; and it takes ten times as long as all else."""
+    """Commit without waiting for the disk, on SQLite in WAL mode. While a commit lasts, transactions that have read
+    before they write fail, and waiting takes ten times as long as the rest."""
     if connection.vendor != "sqlite":
         yield
         return

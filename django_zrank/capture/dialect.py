@@ -1,4 +1,4 @@
-"""What the triggers of all databases have in common. Reads catalogs, changes nothing."""
+"""The base of the dialects: the triggers of all databases. It reads catalogs and changes nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Trigger(NamedTuple):
     """In the database's own spelling."""
 
     name: str
-    """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is recognised by its name, which
-    tells its table and its text, and not when it was made, or of which object that has the table's name."""
+    """``zrank_capture_<index>_<its hash>_<definition's hash>_<operation>``: a trigger is recognised by this name,
+    which stands for its table and its text, whenever it was made, and whichever object has the table's name."""
 
     def __str__(self) -> str:
         return f"{self.name} on {self.table}"
@@ -138,8 +138,8 @@ class Dialect:
         return self.select(self.catalog_of_databases)
 
     def problems(self) -> dict[str, str]:
-        """Return the reason why triggers can't watch a table, by its name, for each table that has one; and why one of
-        the app's own can't hold what they write."""
+        """Return the problems of tables, by their names: the reasons why triggers can't watch them or, for the app's
+        own tables, why they can't hold marks."""
         found = {name.lower(): problem for name, problem in self.select(self.catalog_of_problems)}
         return {table: found[table.lower()] for table in self.tables | OWN_TABLES if table.lower() in found}
 
@@ -205,8 +205,8 @@ class Dialect:
 
     def state(self, unit: Unit, *, again: bool = False) -> tuple[str, str] | None:
         """Return a key, and the state of the unit's table that is noted under it: if another one is noted, rows may
-        have come or gone without a mark, although the triggers are there. None if there is nothing to tell it by.
-        ``again``: read what was read before once more."""
+        have come or gone without a mark, although the triggers are there. None if the database shows no state.
+        ``again``: read the state anew."""
         return None
 
     def event(self, operation: str, source: WatchedTable) -> str:

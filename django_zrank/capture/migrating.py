@@ -64,8 +64,9 @@ def _releasing(run: Callable[..., None], known: set[tuple[str, str]]) -> Callabl
         marks = {table for table, _ in leaving} & {Mark._meta.db_table}
         alters_marks = bool(marks) or (own.dialect.remakes_tables and _alters_marks(from_state, to_state))
         _release(own, leaving, everything=alters_marks)
-        # What no model had before the plan only an earlier release can name, which removed it from the state. SQLite
-        # refuses to remove a column that a trigger names, even if an operation of this plan removed it from the state.
+        # Only an earlier release, which removed it from the state, can name a column that no model had before the plan.
+        # SQLite refuses to remove a column that a trigger names, even if an operation of this plan removed it from the
+        # state.
         unknown = after if own.dialect.remakes_tables else known | after
         _release_stale(own, unknown, _tables(from_state, to_state))
         run(app_label, editor, from_state, to_state)
@@ -93,8 +94,8 @@ def _release(own: TriggerSet, columns: Iterable[tuple[str, str]], *, everything:
 
 
 def _release_stale(own: TriggerSet, columns: Iterable[tuple[str, str]], tables: Iterable[str]) -> None:
-    """Drop the triggers of these tables that name none of these columns, unless somebody holds a table: an operation
-    that removes the column waits for it, and they are dropped then."""
+    """Drop the triggers of these tables that name none of these columns, unless another session has locked a table: an
+    operation that removes the column waits for the lock, and drops them then."""
     texts = own.dialect.texts()
     if not texts:
         return

@@ -26,8 +26,8 @@ class MySQL(Dialect):
     others, and after the mark for all members. It only acts on the deletion of a row that no index has, which leaves a
     mark, or fails as every save would.
 
-    The time at which a trigger was created tells if its table was restored from a dump, which brings triggers of a
-    later time, and rows that left no marks. Under Galera each node has a time of its own, so there it tells nothing.
+    The time at which a trigger was created shows if its table was restored from a dump, which creates triggers at a
+    later time, and inserts rows without marks. On Galera, this time differs between nodes and is ignored.
     """
 
     transactional = False
@@ -66,7 +66,7 @@ class MySQL(Dialect):
     def __init__(self, connection: BaseDatabaseWrapper, tables: Iterable[str]) -> None:
         super().__init__(connection, tables)
         self.created: dict[Trigger, str] = {}
-        """When triggers were created, as of the last look."""
+        """The times at which triggers were created, as last read."""
         if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
             at = "UNIX_TIMESTAMP(created)"
             self.catalog = self.catalog.replace(at, f"IF(@@wsrep_on, NULL, {at})")

@@ -7,8 +7,9 @@ Triggers have one life cycle, whichever release looks at them. The database note
 belong to (``Capture.declaration``): ``migrate`` notes its own and creates what it needs (:func:`install`). Processes of
 other releases drop no trigger. They create what they need in two cases: a release whose build is live, if triggers were
 lost (:func:`restore`); and a rebuild of a declaration that isn't live, before it reads (:func:`expand`), which notes
-that declaration together with the swapped build (:func:`note_build`). Once the new build is live, whoever looks drops
-what that declaration doesn't need (``TriggerSet.contract()``).
+that declaration together with the swapped build (:func:`note_build`). Once the new build is live, the next process that
+checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
+
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
 the columns that they name (:func:`guard`).
 """
@@ -76,7 +77,7 @@ class Status:
     """The reason why the database can't have triggers, or why they don't notice everything."""
 
     is_covered: bool = False
-    """True if those missing are of an earlier release of the same declaration: the later one's see the same."""
+    """True if those missing are of an earlier release of the same declaration: the later one's record the same."""
 
     @property
     def is_complete(self) -> bool:
@@ -181,8 +182,8 @@ class TriggerSet:
         return all(self.dialect.has(model._meta.db_table, ["index"]) for model in models)
 
     def declared(self, index: Declaration) -> str:
-        """Return what stands for the declaration of ``index``: the build that it makes, and the texts of its triggers
-        (which may change with the app's version), whatever the states of their tables."""
+        """Return text that identifies the declaration of ``index``: its build and the texts of its triggers, which may
+        change with the app's version. The states of their tables don't matter."""
         own = [unit.source for unit in self.units if unit.source.index == index.name]
         texts = sorted(f"{one.table} {text}" for one in own for text in self.dialect.texts_for(one))
         return f"{index.declaration}-{digest(' '.join(texts))}"
@@ -249,7 +250,7 @@ class TriggerSet:
 
     @property
     def replaced(self) -> set[Trigger]:
-        """Triggers in whose place a later release of the same declaration has others, which see the same."""
+        """Triggers that a later release of the same declaration has replaced by others, which record the same."""
         later = [index for index in self.indexes if not self.is_current(index)]
         names = {
             index.name
@@ -453,7 +454,7 @@ def restore(index: Declaration) -> bool:
         if not own.missing - own.replaced:
             return False
         if not _has_build(index, own.using):
-            raise CaptureError("Another release has migrated, and this one changes no trigger any more.")
+            raise CaptureError("Another release has run migrate, so this one creates no triggers any more.")
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
             own.add()
         return True
@@ -519,7 +520,8 @@ def install(using: str, indexes: Collection[Declaration]) -> Changes:
     Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers
     that name a missing column are dropped, and all triggers if there is no table of marks. It never waits long for a
     lock, behind which all later writers would wait, and tries again for ``_PATIENCE`` seconds to create triggers. Those
-    that it can't drop at once are left to the next who looks. Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    that it can't drop at once are left to the next process that checks. Raises
+    :exc:`~django_zrank.exceptions.CaptureError`.
     """
     deadline = monotonic() + _PATIENCE
     while True:

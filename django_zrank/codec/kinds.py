@@ -67,7 +67,7 @@ def whole_units(value: Any, unit: Any) -> int:
 
 
 class OrNull(models.Func):
-    """A value, or null if Python doesn't have it."""
+    """A value, or null if Python can't represent it."""
 
     default_alias = "zrank_value"
 
@@ -75,11 +75,11 @@ class OrNull(models.Func):
 class Kind:
     """The kind of a field: all that depends on the type of its values, in Redis, in each database, in JSON and in text.
 
-    A kind may be that of criteria, of facets and of keys, or of some of these. A field of none of them has this base.
+    Fields of a kind can be criteria, facets or keys, or several of these. Fields that can be none have this base class.
     """
 
     fields: ClassVar[tuple[type[models.Field[Any, Any]], ...]] = ()
-    """Django's classes. Their subclasses are of this kind, too, unless they have one of their own."""
+    """Django's classes. Their subclasses are of this kind, too, unless another kind names them."""
 
     called: ClassVar[str] = ""
     """The name in messages."""
@@ -94,7 +94,7 @@ class Kind:
 
     @property
     def declared(self) -> tuple[str, Mapping[str, Any]]:
-        """What the fingerprint of an index says of a criterion: if it changes, all indexes with one are rebuilt."""
+        """A criterion in the fingerprint of an index: if this changes, all indexes with such criteria are rebuilt."""
         return type(self).__name__, {name: value for name, value in vars(self).items() if name != "field"}
 
     # As a criterion: *units* are the 64-bit integers that values become, *keys* are numbers for values without loss.
@@ -195,7 +195,7 @@ class Kind:
 
     @property
     def doubt(self) -> tuple[str, str] | None:
-        """What a check warns of, and its hint; None if every value of the column can be ranked as it is."""
+        """The problem that a check warns of, and its hint; None if every value of the column can be ranked as it is."""
         return None
 
     # Distances between two values
@@ -274,18 +274,18 @@ class Kind:
     """True if SQLite stores values as another type."""
 
     held: ClassVar[Mapping[str, str]] = {}
-    """By database, the template of a condition that Python has the value of a column. Others count as null."""
+    """By database, the template of a condition that Python can represent a column's value. Others count as null."""
 
     def reading(self, vendor: str) -> str:
         """Return the template by which a column is read for Redis; empty if it is read as it is."""
         return self.readable(vendor)
 
     def readable(self, vendor: str) -> str:
-        """Return the template of a value, null if Python doesn't have it; empty if it has all of them."""
+        """Return the template of a value, null if Python can't represent it; empty if it can represent all."""
         return f"CASE WHEN {self.held[vendor]} THEN {VALUE} END" if vendor in self.held else ""
 
     def comparable(self, path: str, connection: Any) -> Any:
-        """Return the expression that a database sorts and groups as Redis does what it stores."""
+        """Return an expression that a database sorts and groups as Redis sorts and groups the stored values."""
         template = self.readable(connection.vendor)
         return OrNull(F(path), template=template) if template else F(path)
 
@@ -297,7 +297,7 @@ class Kind:
         return null
 
     def collation(self, connection: Any) -> str | None:
-        """Return the collation by which different values are never equal; None if that of the column does."""
+        """Return a collation in which different values are never equal; None if the column's own is one."""
         return None
 
 

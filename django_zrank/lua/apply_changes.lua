@@ -65,7 +65,8 @@ end
 if generation ~= '' and is_evicted(live, state[11]) then
   behind = 'rebuild'
 end
--- Of a member in one ranking only, a write that ends half-way leaves what its row says; and so it does after the rankings.
+-- If members are in one ranking only, a write that ends half-way leaves scores that their rows have, as does one that ends
+-- after all rankings are written.
 if memberships or dense then
   require_commands(meta, 'ZREM', 'ZADD', 'ZCARD', 'EXISTS', 'HDEL', 'HSET')
 end

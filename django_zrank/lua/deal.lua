@@ -6,8 +6,8 @@
 -- search, so each side is dealt with all of these, and the client passes over those of the other side. The position is
 -- searched for only if they are more than a quarter of a side.
 --
--- If all who pass the tests are in a group that is small beside the ranking, its members are gathered, and the cards are
--- theirs alone: testing those of the ranking would take longer, and an intersection that is kept would hide who joins.
+-- If all members that pass the tests are in a group that is small compared with the ranking, its members are gathered, and
+-- only they are dealt: testing those of the ranking would take longer, and a kept intersection wouldn't have new members.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index, or of a shard

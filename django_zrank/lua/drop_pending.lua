@@ -1,5 +1,5 @@
 -- uses: permissions
--- Drop the change of a member. A hash that is empty by that is no longer noted, as it would be missed.
+-- Drop the change of a member. If this empties the hash, remove its note, or it would count as evicted.
 --
 -- KEYS  meta     hash of the index
 --       pending  hash, member -> its pending change; or one of what a flush carried

@@ -37,7 +37,7 @@ local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3
 local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
   unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
-local SMALL = 1048576 -- bytes up to which an intersection doesn't count as one of the most: its making takes few calls
+local SMALL = 1048576 -- bytes up to which an intersection doesn't count towards 'most': few calls make it
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
 dense, page = dense == '1' and not counts, tonumber(page)

@@ -1,4 +1,4 @@
--- Note up to which moment a push takes members for idle, and removes them. It stays the latest one that was noted.
+-- Note the time up to which a push considers members idle, before it removes them. The latest time that was noted is kept.
 --
 -- KEYS  meta    hash of the index
 -- ARGV  moment  time, in microseconds: members that were last seen then, or before, are idle by the database's clock

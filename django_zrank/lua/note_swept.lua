@@ -1,5 +1,5 @@
 -- uses: server
--- Note up to which moment the members that fell asleep have marks.
+-- Note the time up to which idle members have marks.
 --
 -- KEYS  meta        hash of the index
 -- ARGV  generation  that was live when the last note was read, which this one continues

@@ -41,7 +41,7 @@ if other then
   redis.call('SADD', doomed, other)
 end
 redis.call('HDEL', meta, 'filled', 'guarded')
--- The new build lacks no changes that were evicted before it: no row has them.
+-- Changes that were evicted before this build are in no row, so it is complete without them.
 if held == 'evicted' or held and redis.call('EXISTS', pending) == 0 then
   redis.call('HDEL', meta, 'held')
 end

@@ -35,7 +35,7 @@ class ZRankCommand(BaseCommand):
 
     @staticmethod
     def require_between(option: str, value: Any, low: float, high: float) -> None:
-        """Raise ``CommandError``, naming the option, for a number beyond its limits, or what isn't one."""
+        """Raise ``CommandError``, which names the option, unless the value is a number within its limits."""
         if not (isinstance(value, (int, float)) and low <= value <= high):  # nan isn't
             expected = f"{low} to {high}" if high < inf else f"at least {low}"
             raise CommandError(f"{option}: expected {expected}, not {value!r}.")

@@ -23,7 +23,7 @@ _FIRST: Final = 60
 """Those in the first one: so many that 16 shards answer together."""
 
 _COST: Final = 3
-"""Microseconds that a value takes of the server."""
+"""Microseconds that the server takes for a value."""
 
 _NO_BOUND: Final = 2**53
 

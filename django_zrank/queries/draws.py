@@ -215,10 +215,10 @@ class Drawing:
         by_rank = draw.measure == "ranks"
         groups = any(clause.kind == "g" and not clause.negated for clause in view.scope.clauses)
         self._gathering = ("yes" if by_rank else "") if groups and not (by_rank and ends) else "no"
-        """Whether shards gather the members of small groups: "yes", "no", or "" if they choose."""
+        """If shards gather the members of small groups: "yes", "no", or "" to let each choose."""
 
         self._gathered: dict[int, str] = {}
-        """What each shard chose in this band."""
+        """The choice of each shard in this band."""
 
         self._tests = view.ranking is None and (not by_rank or self._gathering == "yes")
         self._trips = self._tried = 0

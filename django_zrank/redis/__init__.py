@@ -38,7 +38,7 @@ def _load(index: Declaration) -> None:
 
 
 async def areader_of(index: Declaration) -> Reader:
-    """Return the same in a coroutine. At first, a thread loads the client, which would hold the event loop for long."""
+    """Return the same in a coroutine. At first, a thread loads the client: this would block the event loop."""
     global _is_loaded
     if not _is_loaded:
         await asyncio.to_thread(_load, index)

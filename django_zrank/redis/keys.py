@@ -39,7 +39,7 @@ class Keys(_Keys):
         combined, with its column and unit: ``sum:points:0``.
 
         With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks, and
-        ``removed``, the latest one up to which a push took members for idle."""
+        ``removed``, the latest one that a push has considered idle."""
         return f"{self.tag}:meta"
 
     @property

@@ -62,7 +62,7 @@ class Pipelines:
             while self._waiting:
                 async with self._free:
                     together = list(islice(self._waiting, _CALLS))
-                    for _ in together:  # none is in neither of the two, whatever happens here
+                    for _ in together:  # interrupted anywhere, each is still in one of the two
                         self._waiting.popleft()
                     replies = iter(await self._replies([call for calls, _ in together for call in calls]))
                 for calls, future in together:

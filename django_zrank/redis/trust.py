@@ -147,7 +147,7 @@ def may_be_written(index: Declaration, health: Health) -> bool:
 
 
 def _knows(row: Generation | None, health: Health) -> bool:
-    """Return True if the database knows the build of a server, and deleted no batch that it lacks. A rebuild that was
+    """Return True if the database knows the build of a server, and deleted no batch that it needs. A rebuild that was
     just put in place is still noted as being built. ``row``: None if there is nothing to compare with."""
     return row is None or (
         health.term == str(row.term)

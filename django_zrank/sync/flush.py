@@ -230,9 +230,9 @@ def _carry(
 
 
 def _mark(index: Declaration, members: Sequence[str]) -> None:
-    """Leave marks of members that a flush has carried, in its transaction. It may change no row, and no trigger may
-    fire, or one that skips the row, or caps its value. A build that was made meanwhile from another declaration lacks
-    changes, whatever became of the row."""
+    """Mark the members that a flush has carried, in its transaction. A build that was made in the meantime from another
+    declaration doesn't have their changes. The flush itself may fire no trigger, if it changes no row, or if a trigger
+    of the project skips the row."""
     if not members:
         return
     connection, name = connections[index.get_using()], index.whole.name

@@ -91,9 +91,9 @@ def sweep(index: Declaration, *, limit: int | None = None, patience: float = PAT
 def note_removal(
     index: Declaration, shards: EachShard, parts: Iterable[Declaration], before: int | None
 ) -> None:
-    """Note the latest time at which a row was last seen that a push takes for idle, before it removes members. If a
-    sweep finds that this lies in the future, the clock was ahead, and these members return. ``before``: the same
-    before the rows were read."""
+    """Before a push removes members, note the latest time of activity that it considers idle. If a sweep finds that
+    this time isn't idle yet, the clock was ahead, and these members return. ``before``: the same before the rows were
+    read."""
     after = asleep_since(index)
     if after is not None:
         moment = after if before is None else max(before, after)

@@ -258,8 +258,8 @@ def _expand(index: Declaration) -> None:
 
 def _enter(index: Declaration, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last, or if it lacks writes that can't be replayed. And return the owner of
-    that other build; "" if there is none."""
+    another database's build, was accepted last, or if it lost writes that can't be replayed. Also return the owner
+    of that other build; "" if there is none."""
     health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:

@@ -1,7 +1,7 @@
 -- uses: bulk, clock, keys, tests, ties
 -- The members of small groups, as a sorted set for the rest of a script.
 
--- The number of entries of the smallest groups that hold all who pass the tests, and their test; nil if there are none.
+-- Return the size of the smallest groups that hold all members that pass the tests, and their test; nil if there are none.
 local function smallest_groups(tests)
   local least, smallest
   for _, test in ipairs(tests) do

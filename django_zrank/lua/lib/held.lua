@@ -1,4 +1,4 @@
--- Notes by which it shows that Redis has evicted pending changes, or those of the flush in flight. The index's hash has the
+-- Notes that show if Redis has evicted pending changes, or those of the flush in flight. The index's hash has the
 -- fields 'held', the rule of the pending changes while there are any, or 'evicted' once some are known to be lost; and
 -- 'carried', the number of the flush in flight, if it carries any.
 

@@ -1,8 +1,8 @@
 -- The commands that the account of a client may use.
 
 -- Raise the error NOPERM unless the account may use all of these commands on a key. A server ends a script at the first
--- command that it refuses, and keeps what was written until then. A script that names none passes all that follow, and those
--- of its libraries: scripts.py puts them in. Each takes a tenth of a microsecond or more, so small scripts name those that
+-- command that it refuses, and keeps what was written until then. If a call names none, scripts.py adds all commands that
+-- follow, and those of the libraries. Each takes a tenth of a microsecond or more, so small scripts name those that
 -- matter. Redis 7.0 and Valkey 9.1 crash if SET is checked without a key, for an account that may use some keys only.
 local function require_commands(key, ...)
   for i = 1, select('#', ...) do

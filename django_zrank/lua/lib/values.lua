@@ -1,7 +1,7 @@
 -- uses: keys, ties, bulk
 -- Distinct values of a ranking that keeps them, and the number of members that have each.
 
--- True if some of a ranking, its distinct values and their counts are missing, and others are not: Redis evicted them.
+-- True if some of the keys of a ranking, its distinct values and their counts are missing, but not all: Redis evicted them.
 local function is_torn(ranking)
   return redis.call('EXISTS', ranking, values_key(ranking), counts_key(ranking)) % 3 > 0
 end

@@ -1,11 +1,10 @@
 -- uses: clock, identity, built
 -- The state in which an index takes scores ahead of their column.
 
--- Raise an error if this server may not take changes of scores, or none by 'rule', which names their column and unit, too.
--- Returns the generation that is being built, if any; and the field 'held' (lib/held.lua). The first change by a rule
--- notes it, until nothing is pending by it
--- (take_pending.lua). INFO takes longer than the rest of a change, so it is called at most once a millisecond
--- ('identified'): no server starts, or is promoted, within a millisecond of its last write.
+-- Raise an error if this server may not take changes of scores, or not by 'rule', which also names their column and unit.
+-- Returns the generation that is being built, if any; and the field 'held' (lib/held.lua). The first change by a rule notes
+-- it, until nothing is pending by it (take_pending.lua). INFO takes longer than the rest of a change, so it is called at
+-- most once a millisecond ('identified'): no server starts, or is promoted, within a millisecond of its last write.
 local function require_writable(meta, generation, rule)
   local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'rule', 'held')
   local live, building, accepted, identified, noted, held = unpack(state)
