@@ -186,6 +186,9 @@ class TriggerSet:
         change with the app's version. The states of their tables don't matter."""
         own = [unit.source for unit in self.units if unit.source.index == index.name]
         texts = sorted(f"{one.table} {text}" for one in own for text in self.dialect.texts_for(one))
+        if not texts:
+            return f"{index.declaration}-"
+        texts.append(f"{len(index.parts)} parts")
         return f"{index.declaration}-{digest(' '.join(texts))}"
 
     def is_current(self, index: Declaration) -> bool:
@@ -257,7 +260,14 @@ class TriggerSet:
             for index in later
             if self.notes[index.name].declaration.startswith(f"{index.declaration}-")
         }
-        return {trigger for unit in self.units if unit.source.index in names for trigger in unit.create}
+        watched = {(trigger.table, trigger.owner) for trigger, active in self.found.items() if active}
+        return {
+            trigger
+            for unit in self.units
+            if unit.source.index in names
+            for trigger in unit.create
+            if (trigger.table, trigger.owner) in watched
+        }
 
     @property
     def outdated(self) -> set[Trigger]:
@@ -331,8 +341,10 @@ class TriggerSet:
             if not index.declares(row.generation):
                 return False
             # A dead rebuild stays noted, until the next one begins.
-            if not index.declares(row.building) and [row.building] == Store(row.index).read_meta("building"):
-                return False
+            if not index.declares(row.building):
+                made = Store(row.index).read_meta("building", "generation")  # it may just have been swapped
+                if row.building in made:
+                    return False
         return True
 
     def fits(self, unit: Unit) -> bool:

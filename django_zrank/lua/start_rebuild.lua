@@ -21,8 +21,9 @@ local building, owner, server, term, polite, lease = unpack(ARGV)
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation', 'held', 'carried')
-local accepted, known, seen, applied, other, generation, held, carried = unpack(state)
+local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation', 'held', 'carried', 'rule',
+  'settled')
+local accepted, known, seen, applied, other, generation, held, carried, rule, settled = unpack(state, 1, 10)
 local is_same = accepted == server and known == term
 if other == building then
   return 'done' -- sent twice: the reply was lost
@@ -42,14 +43,19 @@ if other then
 end
 redis.call('HDEL', meta, 'filled', 'guarded')
 -- Changes that were evicted before this build are in no row, so it is complete without them.
-if held == 'evicted' or held and redis.call('EXISTS', pending) == 0 then
+local is_pending = redis.call('EXISTS', pending) == 1
+local is_evicted = held == 'evicted' or held and not is_pending
+if is_evicted and is_pending then
+  redis.call('HSET', meta, 'held', rule or '')
+elseif is_evicted then
   redis.call('HDEL', meta, 'held')
 end
 if carried and redis.call('EXISTS', carried_key(pending, carried)) == 0 then
+  is_evicted = is_evicted or carried ~= settled
   redis.call('HDEL', meta, 'carried')
 end
 -- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
-if generation and not is_same then
+if generation and (is_evicted or not is_same) then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end
 local started = next_version(applied)

@@ -132,7 +132,7 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     verdicts = shards.each(index.parts, _repair_part)
     shards.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
-        if Verdict.CHANGED in verdicts.values() and _gives_way(index):
+        if _gives_way(index):
             raise NotBuilt(
                 f"Index {index.name!r}: a worker of a later release keeps it. Restart this one, which runs older code."
             )
@@ -148,7 +148,7 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
 
 def _gives_way(index: Declaration) -> bool:
     """Return True if a worker of the release that migrated last is alive. The two would take turns rebuilding."""
-    return not is_current(index) and any(Store.of(part).has_watcher() for part in index.parts)
+    return not is_current(index) and any(Store.of(part).has_watcher() for part in {index, *index.parts})
 
 
 def _repair_part(part: Declaration) -> Verdict:

@@ -64,7 +64,7 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     registered = _registered()
     for alias in _databases(connections if databases is None else databases):
         names: set[str] = set()
-        for model in _TABLES.values():
+        for model in (*_TABLES.values(), Capture):
             rows = model.objects.using(alias).exclude(index__in=registered)
             names.update(rows.order_by().values_list("index", flat=True).distinct())
         for name in sorted(names):

@@ -189,3 +189,23 @@ def test_the_table_says_what_happens_to_every_key(zrank: Redis, index: type[Rank
     assert not {
         name for name in others if not re.search(r":intersection:.*|:(?:region:\w|values|counts)", name)
     }
+
+
+def test_a_rebuild_that_fails_hides_no_eviction(
+    index: type[RankIndex], zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pk = Video.objects.order_by("pk").values_list("pk", flat=True)[4]
+    index.scores.increment(pk, 7)
+    assert zrank.delete(f"zrank:{{{NAME}}}:pending")
+
+    def fail(self: RankIndex) -> Any:
+        raise RuntimeError("the rows can't be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "get_queryset", fail)
+        with pytest.raises(RuntimeError):
+            call_command("rebuild_zrank", NAME, verbosity=0, stderr=StringIO())
+    assert status()["verdict"] != "HEALTHY"
+    call_command("sync_zrank", NAME, verbosity=0)
+    assert status()["verdict"] == "HEALTHY"
+    assert index.ranking.score(pk) == Video.objects.get(pk=pk).total == 2

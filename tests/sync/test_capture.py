@@ -552,3 +552,16 @@ def test_outdated_triggers_of_an_account_that_is_gone_fail_no_save(release: Call
         trigger for trigger, active in installed().items() if not active and "_ascending_" in trigger.name
     ]
     assert dead == []
+
+
+def test_triggers_that_were_dropped_by_another_setting_are_missed(settings: Any) -> None:
+    """Whoever migrates with CAPTURE = "signals" drops them. The worker puts them back."""
+    before = own()
+    settings.ZRANK = {"CAPTURE": "signals"}
+    migrated()
+    assert own() == set()
+    settings.ZRANK = {}
+    assert examine(INDEX) is Verdict.UNCAPTURED
+    sync(INDEX)
+    assert own() == before
+    assert examine(INDEX) is Verdict.HEALTHY
