@@ -15,7 +15,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank import store as store_module
-from django_zrank.capture.triggers import captured, install, status
+from django_zrank.capture.triggers import captured, drop, install, status
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
@@ -242,3 +242,17 @@ def test_without_verbosity_every_command_is_silent(
     ):
         assert run(*command.split(), verbosity=0) == "", command
         assert capfd.readouterr() == ("", ""), command
+
+
+def test_the_triggers_of_an_index_with_shards_are_removed_though_no_mark_waits(zrank: Redis) -> None:
+    split = type("Split", (RankIndex,), {"model": Player, "order": ("-level",), "name": "split", "shards": 2})
+    registry.register(split)
+    try:
+        run("sync_zrank", "split")
+    finally:
+        registry.unregister(split)
+    Mark.objects.all().delete()
+    assert drop("default", ["split"], dry_run=True).dropped
+    prune()
+    assert not drop("default", ["split"], dry_run=True).dropped
+    assert prune() == "Nothing is left over.\n"

@@ -565,3 +565,17 @@ def test_triggers_that_were_dropped_by_another_setting_are_missed(settings: Any)
     sync(INDEX)
     assert own() == before
     assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_releases_of_another_number_of_shards_take_no_turns(release: Callable[..., RankIndex]) -> None:
+    newer = release(shards=2)
+    migrated()
+    sync(newer)
+    assert examine(newer) is Verdict.HEALTHY
+    Store.of(newer).note_watcher(60)
+    with pytest.raises(NotBuilt, match="a worker of a later release keeps it"):
+        sync(INDEX)
+    assert examine(newer) is Verdict.HEALTHY
+    Store.of(newer).note_watcher(0)
+    sync(INDEX)  # rolled back
+    assert examine(INDEX) is Verdict.HEALTHY
