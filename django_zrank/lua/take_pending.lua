@@ -22,7 +22,7 @@ flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), t
 
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
   'cursor', 'rule', 'held', 'carried')
-if state[2] ~= term or state[1] ~= identity() or state[3] and flushed > tonumber(state[3]) then
+if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}
 end
 require_commands(meta)

@@ -122,7 +122,12 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
     "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
-    "lost": partial(_rewritten, scripts.START_REBUILD, "if generation and not is_same then", "if false then"),
+    "lost": partial(
+        _rewritten,
+        scripts.START_REBUILD,
+        "if generation and (is_evicted or not is_same) then",
+        "if false then",
+    ),
     "batches": _no_batches,
     "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
     "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
