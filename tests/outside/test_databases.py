@@ -380,7 +380,7 @@ def test_tables_of_ours_in_an_engine_without_transactions(declare: Callable[...,
     assert verdict() == "HEALTHY"
     with connection.cursor() as cursor:
         tables = {name for name in connection.introspection.table_names(cursor) if name.startswith("zrank_")}
-    assert tables == {"zrank_mark", "zrank_batch", "zrank_generation", "zrank_job"}
+    assert tables == {"zrank_mark", "zrank_batch", "zrank_generation", "zrank_job", "zrank_capture"}
     for table in sorted(tables - {"zrank_job"}):  # a job is written alone
         execute(f"ALTER TABLE {table} ENGINE=Aria")
         try:
