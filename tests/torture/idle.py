@@ -55,10 +55,9 @@ def save(seed: int, members: list[int]) -> None:
 
 def rest_for_long() -> None:
     """Let columns rest for longer than members stay awake."""
-    from django_zrank.store import Store
+    from django_zrank.codec.columns import Awake
 
-    rest = Store.rest_members
-    Store.rest_members = lambda store, members, _: rest(store, members, 2 * PERIOD)  # type: ignore[method-assign]
+    Awake.rest = property(lambda self: 2 * PERIOD)  # type: ignore[assignment, method-assign]
 
 
 class IdleDriver(Driver):
