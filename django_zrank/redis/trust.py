@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error
-from django.db.models import OuterRef, Subquery
 
 from ..declaration import Declaration
 from ..models import Batch, Generation
@@ -39,10 +38,9 @@ def recorded(index: Declaration) -> Generation:
 
 
 def prefetch(indexes: Collection[Declaration]) -> None:
-    """Read the rows of indexes of one database in one query, for :func:`lacks_newest` and :func:`is_recorded`, unless
-    they were read lately."""
+    """Read the rows of indexes of one database in one query, for :func:`is_recorded`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
-    if due:
+    if len(due) > 1:
         using = due[0].get_using()
         for name, row in _rows(using, [index.name for index in due]).items():
             _read.keep((name, using), row)
@@ -66,22 +64,8 @@ def _recorded_together(index: Declaration) -> Generation:
 
 def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
     """Return the rows of builds by the names of their indexes, read in one query; an empty one where there is none."""
-    batches = Batch.objects.filter(index=OuterRef("index"), term=OuterRef("term")).order_by("-version")
-    rows = Generation.objects.using(using).annotate(newest=Subquery(batches.values("version")[:1]))
-    found = rows.in_bulk(names)
+    found = Generation.objects.using(using).in_bulk(names)
     return {name: found.get(name) or Generation(index=name) for name in names}
-
-
-def lately(index: Declaration) -> Generation | None:
-    """Return what was read within the last second of the build of ``index``; None if nothing was."""
-    return _read.get((index.name, index.get_using()))
-
-
-def lacks_newest(row: Generation, term: str, version: str) -> bool:
-    """Return True if a server of this term lacks the newest batch that was kept when ``row`` was read, before the
-    server told the version of its newest write: it was rolled back."""
-    newest = getattr(row, "newest", None)  # None if no batch is kept
-    return str(row.term) == term and newest is not None and newest > int(version)
 
 
 def is_recorded(index: Declaration, generation: str, building: str, term: str, version: str) -> bool:
