@@ -1,5 +1,16 @@
 -- The commands that the account of a client may use.
 
+-- Return true if the account may use a command on a key. Redis 8 wants as many arguments as the command takes.
+local function may_use(command, key)
+  local is_asked, answer = pcall(redis.acl_check_cmd, command, key)
+  local keys = {key}
+  while not is_asked and #keys < 4 do
+    keys[#keys + 1] = key
+    is_asked, answer = pcall(redis.acl_check_cmd, command, unpack(keys))
+  end
+  return is_asked and answer
+end
+
 -- Raise the error NOPERM unless the account may use all of these commands on a key. A server ends a script at the first
 -- command that it refuses, and keeps what was written until then. If a call names none, scripts.py adds all commands that
 -- follow, and those of the libraries. Each takes a tenth of a microsecond or more, so small scripts name those that
@@ -7,7 +18,7 @@
 local function require_commands(key, ...)
   for i = 1, select('#', ...) do
     local command = select(i, ...)
-    if not redis.acl_check_cmd(command, key) then
+    if not may_use(command, key) then
       error(redis.error_reply('NOPERM the account may not use ' .. command .. ', so nothing was changed'))
     end
   end
