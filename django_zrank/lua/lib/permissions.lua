@@ -1,6 +1,7 @@
 -- The commands that the account of a client may use.
 
--- Return true if the account may use a command on a key. Redis 8 wants as many arguments as the command takes.
+-- Return true if the account may use a command on a key. Redis 8 wants as many arguments as the command takes; TIME takes
+-- none.
 local function may_use(command, key)
   local is_asked, answer = pcall(redis.acl_check_cmd, command, key)
   local keys = {key}
@@ -8,7 +9,10 @@ local function may_use(command, key)
     keys[#keys + 1] = key
     is_asked, answer = pcall(redis.acl_check_cmd, command, unpack(keys))
   end
-  return is_asked and answer
+  if not is_asked then
+    answer = redis.acl_check_cmd(command)
+  end
+  return answer
 end
 
 -- Raise the error NOPERM unless the account may use all of these commands on a key. A server ends a script at the first
