@@ -51,7 +51,7 @@ for n, member in ipairs(members) do
   stored[n] = tie_of(known[n], 0) .. member
 end
 local scores = redis.call('ZMSCORE', live, unpack(stored))
--- What is pending may be better than the live score: a build of another declaration gets it from the flush.
+-- A pending change may be better than the live score: a build of another declaration gets it from the flush.
 if is_best then
   waiting = redis.call('HMGET', pending, unpack(members))
 end
