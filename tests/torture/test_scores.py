@@ -34,7 +34,6 @@ def test_each_change_is_counted_once(pytestconfig: pytest.Config, module: str, r
             ),
         ),
         ("idle", "long_rest", "always"),
-        ("releases", "no_marks", "always"),
         ("releases", "no_merge", "always"),
     ],
 )
