@@ -498,7 +498,7 @@ def served(facets: Any, base: Any = LeaderboardViewSet, **attributes: Any) -> An
     return type("Results", (base,), {"index": index, **attributes})
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(databases=["default", "other"])
 @pytest.mark.parametrize(
     ("facets", "is_told"),
     [
@@ -524,7 +524,7 @@ def test_facets_that_may_not_choose_one_row(told: Any, facets: Any, is_told: boo
         assert "member=" in said
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(databases=["default", "other"])
 def test_who_chooses_the_row_itself_is_not_warned(told: Any) -> None:
     own = {"get_member": lambda self: None}
     assert "zrank.W012" in told(served(("week",), RecommendationViewSet))

@@ -75,7 +75,7 @@ def test_no_row_is_read_for_an_index_that_gives_no_token(zrank: Redis) -> None:
 def test_a_batch_has_no_more_members_than_a_statement_takes_parameters(
     monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
 ) -> None:
-    monkeypatch.setattr(connection.features, "max_query_params", 2)
+    monkeypatch.setattr(type(connection.features), "max_query_params", 2)
     push(INDEX, "abcde")
     assert round_trips == ["begin_write", *["apply_changes"] * 3]
 

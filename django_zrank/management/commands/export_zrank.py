@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -122,6 +124,8 @@ def _replacing(name: str) -> Iterator[TextIO]:
     """
     try:
         path = Path(name).resolve()  # a link stays one
+        if path.is_symlink():  # Python 3.13 raises no error for a loop
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
         is_written_to = path.exists() and not path.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null character
         raise CommandError(f"--output: {error}") from error
