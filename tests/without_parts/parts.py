@@ -87,7 +87,6 @@ PARTS: Final = {
     "erase": Part(
         (
             "django_zrank/erase",
-            "django_zrank/sync/erase.py",
             "django_zrank/management/commands/erase_zrank.py",
             "tests/sync/test_erase.py",
             "tests/outside/test_erase.py",
