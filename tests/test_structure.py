@@ -187,14 +187,11 @@ OF_PARTS = {
 """The modules that a part brings, with its name."""
 
 NAMED = {
-    ("django_zrank.checks", "rest_framework"): "a hint says who calls get_excluded()",
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
-    ("django_zrank.management.commands.prune_zrank", "admin"): "jobs are a table, which is pruned",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
-    ("django_zrank.sync.leftovers", "admin"): "jobs are a table, which is pruned",
 }
 """Where code of the kernel still names a part, with the reason."""
 

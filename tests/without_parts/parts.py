@@ -57,11 +57,10 @@ PARTS: Final = {
     "admin": Part(
         (
             "django_zrank/admin",
-            "django_zrank/sync/jobs.py",
             "django_zrank/templates/admin",
             "django_zrank/static/django_zrank",
             "tests/outside/test_installed_apps.py",
-            "tests/sync/test_jobs.py",
+            "tests/test_jobs.py",
             "tests/test_admin.py",
             "tests/test_sharded_edges.py",
             "tests/testapp/admin.py",
