@@ -381,7 +381,7 @@ def _check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         yield error(cls, f".{name} {problem}.", f"Write it as RankIndex does: {written}.", "zrank.E028")
     blank = object.__new__(cls)
     if blank.has_async_excluded and not blank.has_blocking_excluded:
-        hint = "Define get_excluded() as well as aget_excluded(): recommend() and the REST API call it."
+        hint = "Define get_excluded() as well as aget_excluded(): methods that block call it."
         yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
 
 

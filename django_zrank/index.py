@@ -17,7 +17,7 @@ __all__ = ["Band", "RankIndex"]
 # The parts, with the base classes of RankIndex and of Ranking. Whoever deletes the files of a part deletes its lines
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
-companions["admin"] = "django_zrank.sync.jobs.running_jobs"
+companions["admin"] = "django_zrank.admin.jobs.running_jobs"
 
 
 class _RankingAccessor:

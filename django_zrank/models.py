@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
 __all__ = [
+    "TABLES",
     "Batch",
     "Capture",
     "Clock",
@@ -271,3 +272,13 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"{self.index}: {self.get_kind_display()} requested by {self.requested_by}"
+
+
+TABLES: Final[dict[str, Any]] = {
+    "marks": Mark,
+    "batches": Batch,
+    "jobs": Job,
+    "generations": Generation,
+}
+"""The tables whose rows belong to one index, by the plurals of their names. An index that is gone is found by its
+generations, which are therefore deleted last."""

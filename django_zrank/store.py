@@ -620,13 +620,6 @@ class Store(Executor):
         pieces = filter(None, self.scan_keys(prefix, _KEYS))
         return sum(len(keys) if dry_run else self.call("UNLINK", keys) for keys in pieces)
 
-    # Erasing one member
-
-    def forget_version(self, member: str) -> str:
-        """Forget the version of a member's newest write. Return "building" if it is kept until a rebuild ends."""
-        word: bytes = self.call(scripts.FORGET_VERSION, (self.keys.recent, self.keys.meta), (member,))
-        return word.decode()
-
 
 def _text(score: Number | None) -> str:
     return "" if score is None else repr(score)

@@ -27,9 +27,9 @@ from ..registry import registry
 from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
 from ..sync.health import Verdict
-from ..sync.jobs import LEASE, jobs_of, request_job
 from ..sync.rebuild import count_rows
 from .histograms import draw_histogram
+from .jobs import LEASE, jobs_of, request_job
 from .trying import TryForm
 
 __all__ = ["RankingAdmin"]

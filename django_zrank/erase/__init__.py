@@ -43,8 +43,8 @@ class Erasing:
     def erase(cls, member: Any) -> Erased:
         """Remove the primary key of ``member`` from everything that is stored for the index. Return what was removed,
         what remains, and until when. The row must be deleted, or have left the queryset. See
-        :func:`django_zrank.sync.erase.erase`."""
-        from ..sync.erase import erase
+        :func:`~django_zrank.erase.erasure.erase`."""
+        from .erasure import erase
 
         return erase(cls.instance(), member)
 

@@ -1,5 +1,8 @@
 """The Lua scripts: one file, one constant. The top of each file says what it takes and returns.
 
+Those below are the kernel's. A part keeps its own in the folder ``lua`` of its package, and their constants in the
+module that calls them.
+
 A script that calls functions of ``lua/lib`` names their libraries in its first line, ``-- uses: ties, deck``, and so
 does a library. They are sent before its own text, each once; or in place of a line ``-- Libraries come here.``: calls
 that return before it don't define their functions.
@@ -12,9 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha1
 from importlib.resources import files
 from typing import Final
+
+KERNEL: Final = "django_zrank"
 
 _HERE: Final = "-- Libraries come here.\n"
 
@@ -28,16 +34,18 @@ _COMMAND: Final = re.compile(r"\b(?:p?call|write_all|read_all)\(([^,()]*)(?:\)|,
 class Script:
     """A script: its name, its text, and the source that is sent.
 
+    ``package``: the one whose folder ``lua`` it is in. Its libraries are in ``lua/lib`` there, or in the kernel's.
     ``pending``: it takes scores from the database, for an index whose scores begin in Redis. The text in ``lua/before``
     precedes it, and is neither sent nor run for other indexes.
     """
 
-    def __init__(self, name: str, *, pending: bool = False) -> None:
+    def __init__(self, name: str, package: str = KERNEL, *, pending: bool = False) -> None:
         self.name = name
-        self.text = _read(name)
-        before = _read(f"before/{name}") if pending else ""
-        self.libraries = tuple(dict.fromkeys([*_libraries(before), *_libraries(self.text)]))
-        libraries = [*map(_library, self.libraries), before]
+        self.text = _read(name, package)
+        before = _read(f"before/{name}", package) if pending else ""
+        used = [*_libraries(before, package), *_libraries(self.text, package)]
+        self.libraries = tuple(dict.fromkeys(used))
+        libraries = [*(_library(one, package) for one in self.libraries), before]
         first, _, rest = _checking(self.text, libraries).rpartition(_HERE)
         parts = [first, *libraries, rest]
         self.source = "\n".join(filter(None, parts))
@@ -47,8 +55,8 @@ class Script:
         return f"<Script {self.name}>"
 
 
-def _read(name: str) -> str:
-    return files("django_zrank").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+def _read(name: str, package: str) -> str:
+    return files(package).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _checking(text: str, libraries: list[str]) -> str:
@@ -62,15 +70,17 @@ def _checking(text: str, libraries: list[str]) -> str:
     return text[: check.end()] + "".join(f", {command}" for command in commands) + text[check.end() :]
 
 
-def _library(name: str) -> str:
-    return _read(f"lib/{name}")
+def _library(name: str, package: str) -> str:
+    with suppress(FileNotFoundError):
+        return _read(f"lib/{name}", package)
+    return _read(f"lib/{name}", KERNEL)
 
 
-def _libraries(text: str) -> Iterator[str]:
+def _libraries(text: str, package: str) -> Iterator[str]:
     """The libraries that a script or a library names, each after those that it uses itself."""
     named = re.match(r"-- uses: (.+)\n", text)
     for library in named[1].split(", ") if named else ():
-        yield from _libraries(_library(library))
+        yield from _libraries(_library(library, package), package)
         yield library
 
 
@@ -90,7 +100,6 @@ COUNT_GROUP: Final = Script("count_group")
 DEAL: Final = Script("deal")
 DROP_PENDING: Final = Script("drop_pending")
 FINISH_REPLAY: Final = Script("finish_replay")
-FORGET_VERSION: Final = Script("forget_version")
 LOAD_ROWS: Final = Script("load_rows")
 MAKE_INTERSECTION: Final = Script("make_intersection")
 INCREMENT_SCORES: Final = Script("increment_scores")

@@ -15,21 +15,13 @@ from django.db.models import F, QuerySet
 from ..capture.triggers import builds_of, departed, drop
 from ..declaration import Declaration
 from ..exceptions import Busy, CaptureError, IndexUnavailable
-from ..models import Batch, Capture, Generation, Job, Mark
+from ..models import TABLES, Batch, Capture, Generation, Mark
 from ..redis.trust import RETIRED, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
 from .flush import accept_server, flush, write_scores
 
 logger = logging.getLogger("django_zrank.sync")
-
-_TABLES: Final[dict[str, Any]] = {
-    "marks": Mark,
-    "batches": Batch,
-    "jobs": Job,
-    "generations": Generation,
-}
-"""Generations come last, because leftovers are found by them."""
 
 _MOVED: Final = "moved"
 """The declaration that a database notes once an index has left it: no release has one like it."""
@@ -45,7 +37,8 @@ class Leftover:
     index: str
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Numbers of ``triggers``, ``marks``, ``batches``, ``jobs`` and ``generations``, by the alias of the database."""
+    """Numbers of ``triggers``, and of rows by the names of :data:`~django_zrank.models.TABLES`, by the alias of the
+    database."""
 
     keys: int = 0
     """The number of keys in Redis."""
@@ -64,7 +57,7 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     registered = _registered()
     for alias in _databases(connections if databases is None else databases):
         names: set[str] = set()
-        for model in (*_TABLES.values(), Capture):
+        for model in (*TABLES.values(), Capture):
             rows = model.objects.using(alias).exclude(index__in=registered)
             names.update(rows.order_by().values_list("index", flat=True).distinct())
         for name in sorted(names):
@@ -106,7 +99,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     for alias in aliases:  # before the rows, because triggers write marks
         if triggers := drop(alias, [name], dry_run=dry_run).dropped:
             left.rows.setdefault(alias, {})["triggers"] = len(triggers)
-    for what, model in _TABLES.items():
+    for what, model in TABLES.items():
         for alias in aliases:
             rows = model.objects.using(alias).filter(index=name)
             if count := rows.count() if dry_run else _delete(rows):
@@ -241,7 +234,7 @@ def leave(index: Declaration, alias: str, *, dry_run: bool = False) -> dict[str,
         Capture.objects.using(alias).update_or_create(index=index.name, defaults={"declaration": _MOVED})
     done = {"triggers": len(drop(alias, [index.name], dry_run=dry_run).dropped)}
     names = {index.name, *(row.index for row in builds_of(index, alias))}
-    for what, model in _TABLES.items():
+    for what, model in TABLES.items():
         rows = model.objects.using(alias).filter(index__in=names)
         done[what] = rows.count() if dry_run else _delete(rows)
     return {what: count for what, count in done.items() if count}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from django.db import connections
 from redis import Redis
 
+from django_zrank.admin.jobs import running_jobs
 from django_zrank.registry import registry
-from django_zrank.sync.jobs import running_jobs
 from django_zrank.sync.watch import watch
 
 if TYPE_CHECKING:

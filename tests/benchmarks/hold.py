@@ -99,14 +99,12 @@ class Measurement:
     """Every operation on an index of one size."""
 
     def __init__(self, model: Any, indexes: list[Any], size: int, redis: Redis, only: str) -> None:
-        from django_zrank.redis import scripts
+        from tests.scripts import every_script
 
         self.model, self.size, self.redis, self.only = model, size, redis, only
         self.plain, self.facets = indexes
         self.moved = min(MOVED, size // 2)
-        self.names = {
-            script.sha: script.name for script in vars(scripts).values() if isinstance(script, scripts.Script)
-        }
+        self.names = {script.sha: script.name for script in every_script()}
         self.spans: dict[str, dict[str, Any]] = {}
         first = 10 ** len(str(size))
         self.pks = range(first, first + size)

@@ -17,6 +17,7 @@ from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import flush, marks, push, rebuild
 from django_zrank.sync.marks import waiting_ids
+from tests.scripts import every_script
 from tests.writes import begin_write
 
 __all__ = ["BROKEN", "recoded"]
@@ -64,8 +65,8 @@ def _marks_last() -> AbstractContextManager[Any]:
 @contextmanager
 def _no_history() -> Iterator[None]:
     with ExitStack() as stack:
-        for script in vars(scripts).values():
-            if isinstance(script, Script) and "identity" in script.libraries:
+        for script in every_script():
+            if "identity" in script.libraries:
                 stack.enter_context(_rewritten(script, " .. '/' .. digits_after('master_replid:', info)", ""))
         yield
 

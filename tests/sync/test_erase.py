@@ -17,12 +17,12 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.erase import erasure
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
 from django_zrank.queries import intersections
 from django_zrank.redis.trust import recorded
 from django_zrank.store import Change, Store
-from django_zrank.sync import erase as erase_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild
@@ -156,7 +156,7 @@ def test_a_change_of_a_row_that_is_not_ranked_any_more_is_flushed_first(
     leave_traces(tickets)
     Ticket.objects.filter(pk=MEMBER).update(moment=None)
     with monkeypatch.context() as patch:
-        patch.setattr(erase_module, "write_scores", lambda part: 0)  # as if its row were locked
+        patch.setattr(erasure, "write_scores", lambda part: 0)  # as if its row were locked
         with pytest.raises(Busy, match=str(MEMBER)):
             tickets.erase(MEMBER)
     assert any("}:pending" in key for key in keys_with(zrank, *SPELLINGS))

@@ -57,11 +57,10 @@ PARTS: Final = {
     "admin": Part(
         (
             "django_zrank/admin",
-            "django_zrank/sync/jobs.py",
             "django_zrank/templates/admin",
             "django_zrank/static/django_zrank",
             "tests/outside/test_installed_apps.py",
-            "tests/sync/test_jobs.py",
+            "tests/test_jobs.py",
             "tests/test_admin.py",
             "tests/test_sharded_edges.py",
             "tests/testapp/admin.py",
@@ -87,7 +86,6 @@ PARTS: Final = {
     "erase": Part(
         (
             "django_zrank/erase",
-            "django_zrank/sync/erase.py",
             "django_zrank/management/commands/erase_zrank.py",
             "tests/sync/test_erase.py",
             "tests/outside/test_erase.py",

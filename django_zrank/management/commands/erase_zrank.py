@@ -10,8 +10,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.template.defaultfilters import pluralize
 
+from ...erase.erasure import erase
 from ...registry import registry
-from ...sync.erase import erase
 from ..base import ZRankCommand
 
 _NOUNS: Final = {

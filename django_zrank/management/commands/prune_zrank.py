@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
+from ...models import TABLES
 from ...sync.leftovers import Leftover, find_departed, find_leftovers, leave, prune
 from ..base import ZRankCommand
-
-_NOUNS: Final = {
-    "triggers": "trigger,triggers",
-    "marks": "mark,marks",
-    "batches": "batch,batches",
-    "jobs": "job,jobs",
-    "generations": "generation,generations",
-}
 
 
 class Command(ZRankCommand):
@@ -75,5 +68,6 @@ class Command(ZRankCommand):
             self.report_rows(left.index, alias, rows, done)
 
     def report_rows(self, name: str, alias: str, rows: dict[str, int], done: str) -> None:
-        counts = ", ".join(f"{count} {pluralize(count, _NOUNS[label])}" for label, count in rows.items())
+        nouns = {"triggers": "trigger", **{what: one._meta.verbose_name for what, one in TABLES.items()}}
+        counts = ", ".join(f"{count} {nouns[what] if count == 1 else what}" for what, count in rows.items())
         self.say(f"{name}: {counts} in the database {alias!r} {done}")

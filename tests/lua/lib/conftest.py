@@ -15,8 +15,10 @@ def run(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     read = scripts._read
 
     def run(uses: str, code: str, keys: Sequence[str] = (), args: Sequence[Any] = ()) -> Any:
-        text = f"-- uses: {uses}\n{code}"
-        monkeypatch.setattr(scripts, "_read", lambda name: text if name == "test" else read(name))
+        def read_test(name: str, package: str) -> str:
+            return f"-- uses: {uses}\n{code}" if name == "test" else read(name, package)
+
+        monkeypatch.setattr(scripts, "_read", read_test)
         return zrank.eval(scripts.Script("test").source, len(keys), *keys, *args)
 
     return run

@@ -23,10 +23,10 @@ from django.template.defaultfilters import pluralize
 from ..declaration import Declaration
 from ..models import Job
 from ..store import Store
-from .health import Verdict
-from .rebuild import count_rows, rebuild, running
-from .verify import Report, verify
-from .watch import disconnect
+from ..sync.health import Verdict
+from ..sync.rebuild import count_rows, rebuild, running
+from ..sync.verify import Report, verify
+from ..sync.watch import disconnect
 
 logger = logging.getLogger("django_zrank.sync")
 

@@ -14,9 +14,9 @@ from django.db import connections
 from django.db.models import F
 from django.db.models.functions import Now
 
+from django_zrank.admin import jobs
+from django_zrank.admin.jobs import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.models import Job
-from django_zrank.sync import jobs as jobs_module
-from django_zrank.sync.jobs import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import wait_for
 from tests.sync.mirror import assert_mirrors
@@ -33,8 +33,8 @@ NAMES = [INDEX.name]
 @pytest.fixture
 def carrying_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], threading.Event]]:
     """Starts to run jobs beside the test. Returns the event that ends it."""
-    monkeypatch.setattr(jobs_module, "_LOOK", 0.02)
-    monkeypatch.setattr(jobs_module, "_PULSE", 0.02)
+    monkeypatch.setattr(jobs, "_LOOK", 0.02)
+    monkeypatch.setattr(jobs, "_PULSE", 0.02)
     stop, blocks = threading.Event(), []
 
     def start() -> threading.Event:
@@ -104,7 +104,7 @@ def test_of_two_watchers_that_see_a_job_one_takes_it(monkeypatch: pytest.MonkeyP
         both.wait()
         return F(name)
 
-    monkeypatch.setattr(jobs_module, "F", when_both_have_seen_it)
+    monkeypatch.setattr(jobs, "F", when_both_have_seen_it)
 
     def try_it(runner: str) -> bool:
         try:
@@ -148,7 +148,7 @@ def test_a_runner_whose_job_was_taken_gives_way(
             progress(0)  # until the pulse has noticed
         return 0
 
-    monkeypatch.setattr(jobs_module, "rebuild", slow)
+    monkeypatch.setattr(jobs, "rebuild", slow)
     job, _ = request_job(INDEX, "rebuild", "ann")
     stop = carrying_out()
     assert entered.wait(20)
@@ -164,8 +164,8 @@ def test_a_job_whose_rebuild_hangs_sends_no_heartbeats(
     carrying_out: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proceed = threading.Event()
-    monkeypatch.setattr(jobs_module, "_SILENCE", 0.2)
-    monkeypatch.setattr(jobs_module, "rebuild", lambda *args, **options: int(proceed.wait(20)))
+    monkeypatch.setattr(jobs, "_SILENCE", 0.2)
+    monkeypatch.setattr(jobs, "rebuild", lambda *args, **options: int(proceed.wait(20)))
     job, _ = request_job(INDEX, "rebuild", "ann")
     carrying_out()
 
@@ -193,8 +193,8 @@ def test_an_error_of_a_driver_s_own_does_not_end_the_thread(
             raise SystemError("the driver is confused")
         return take(*args)
 
-    monkeypatch.setattr(jobs_module, "take", refuse)
-    monkeypatch.setattr(jobs_module, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(jobs, "take", refuse)
+    monkeypatch.setattr(jobs, "_LONGEST_PAUSE", 0.02)
     job, _ = request_job(INDEX, "rebuild", "ann")
     carrying_out()
     assert finished(job).ok
@@ -211,8 +211,8 @@ def test_a_stop_while_rows_are_counted_hands_the_job_back_at_once(
         assert proceed.wait(20)
         return 0
 
-    monkeypatch.setattr(jobs_module, "count_rows", count)
-    monkeypatch.setattr(jobs_module, "rebuild", lambda *args, **options: pytest.fail("it was to stop"))
+    monkeypatch.setattr(jobs, "count_rows", count)
+    monkeypatch.setattr(jobs, "rebuild", lambda *args, **options: pytest.fail("it was to stop"))
     job, _ = request_job(INDEX, "rebuild", "ann")
     stop = carrying_out()
     assert entered.wait(20)

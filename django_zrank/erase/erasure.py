@@ -16,19 +16,22 @@ from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
 from ..declaration import Declaration
-from ..erase import Erased
 from ..exceptions import Busy, StillRanked
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
 from ..redis import scripts
+from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
+from ..sync.each_shard import EachShard
+from ..sync.flush import write_scores
+from ..sync.leftovers import other_shards
+from ..sync.marks import Processed, Seen, forget_batches, unmark, waiting_marks
+from ..sync.push import push
 from ..transactions import refuse_transaction
-from .each_shard import EachShard
-from .flush import write_scores
-from .leftovers import other_shards
-from .marks import Processed, Seen, forget_batches, unmark, waiting_marks
-from .push import push
+from . import Erased
+
+FORGET_VERSION: Final = Script("forget_version", __package__)
 
 _REMOVALS: Final = {"touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
@@ -93,7 +96,8 @@ def erase(index: Declaration, member: Any) -> Erased:
     def forget(part: Declaration) -> tuple[str, str]:
         store = Store.of(part)
         store.unlink_doomed()
-        return store.node(), store.forget_version(text)
+        word: bytes = store.call(FORGET_VERSION, (store.keys.recent, store.keys.meta), (text,))
+        return store.node(), word.decode()
 
     # One scan of a node finds the keys of all shards there.
     shards, nodes = EachShard(index), dict[str, list[Declaration]]()
