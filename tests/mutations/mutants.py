@@ -57,9 +57,24 @@ MODULES: Final = {
 
 SCRIPTS: Final = (
     *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
-    *("change_scores", "increment_scores", "lib/writable", "lib/held", "lib/pending", "lib/returns", "lib/sums"),
+    *(
+        "change_scores",
+        "increment_scores",
+        "lib/writable",
+        "lib/held",
+        "lib/pending",
+        "lib/returns",
+        "lib/sums",
+    ),
     *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
-    *("start_rebuild", "load_rows", "before/load_rows", "swap_rebuilt", "abandon_rebuild", "unlink_generation"),
+    *(
+        "start_rebuild",
+        "load_rows",
+        "before/load_rows",
+        "swap_rebuilt",
+        "abandon_rebuild",
+        "unlink_generation",
+    ),
     *("check_health", "adopt_server", "finish_replay", "lib/server"),
     *("lib/memberships", "lib/values", "lib/bulk", "lib/permissions"),
 )
@@ -80,6 +95,11 @@ class Mutant(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}: {self.what}"
+
+    @property
+    def name(self) -> str:
+        """What is different, wherever its line is by now."""
+        return f"{self.file} {self.function}: {self.what}"
 
     @property
     def place(self) -> str:
@@ -294,4 +314,3 @@ def _rescripted(name: str, text: str) -> Iterator[None]:
                 changed += 1
         assert changed, name
         yield
-

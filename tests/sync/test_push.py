@@ -343,12 +343,10 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
 def test_a_push_right_after_a_rebuild_reads_by_the_queryset_of_that(
     declare: Callable[..., type[RankIndex]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that is kept from a push before may select by a time that has passed: it would bring back who has left."""
+    """The one that a push before has kept may select by a time that has passed, and bring back who has left."""
     monkeypatch.setattr("django_zrank.recent.monotonic", Clock())
     until = ["z"]
-    index = declare(
-        Nickname, "score", get_queryset=lambda self: Nickname.objects.filter(nick__lt=until[0])
-    )
+    index = declare(Nickname, "score", get_queryset=lambda self: Nickname.objects.filter(nick__lt=until[0]))
     Nickname.objects.create(nick="m", score=1)
     assert contents(index) == {"m": 1}
     until[0] = "c"
