@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from hashlib import sha1
 from importlib import import_module
 from itertools import islice
@@ -20,7 +20,7 @@ from django_zrank import store
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 
-__all__ = ["Mutant", "mutants"]
+__all__ = ["Mutant", "files_of", "mutants"]
 
 ROOT: Final = Path(django_zrank.__file__).parent
 
@@ -32,20 +32,53 @@ MODULES: Final = {
     "store": (
         "Store.beginning_write",
         "Store.applying_changes",
+        "Store._pieces",
+        "Store._writes",
+        "Store.adopt_server",
+        "Store.finish_replay",
+        "Store.start_rebuild",
+        "Store._pack",
+        "Store.load_rows",
+        "Store.keep_alive",
+        "Store.swap_rebuilt",
+        "Store.abandon_rebuild",
+        "Store.unlink_doomed",
         "Store.take_pending",
         "Store.confirm_flush",
         "Store.settle_flush",
+        "Store.reconcile_pending",
+        "Store.waiting",
+        "Store.note_swept",
+        "Store.note_removal",
+        "Store.forget_version",
     ),
 }
 """The functions whose statements are left out; None for all of a module."""
 
-SCRIPTS: Final = {
-    "apply_changes": "Store.applying_changes",
-    "take_pending": "Store.take_pending",
-    "confirm_flush": "Store.confirm_flush",
-    "settle_flush": "Store.settle_flush",
-}
-"""By script: the function that runs it."""
+SCRIPTS: Final = (
+    *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
+    *(
+        "change_scores",
+        "increment_scores",
+        "lib/writable",
+        "lib/held",
+        "lib/pending",
+        "lib/returns",
+        "lib/sums",
+    ),
+    *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
+    *(
+        "start_rebuild",
+        "load_rows",
+        "before/load_rows",
+        "swap_rebuilt",
+        "abandon_rebuild",
+        "unlink_generation",
+    ),
+    *("check_health", "adopt_server", "finish_replay", "lib/server"),
+    *("lib/memberships", "lib/values", "lib/bulk", "lib/permissions"),
+)
+"""The scripts that write, and the libraries that they call, whose statements are left out."""
 
 ELSEWHERE: Final = ("_Postgresql.", "_MySQL.")
 """What no test runs on SQLite."""
@@ -63,22 +96,20 @@ class Mutant(NamedTuple):
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}: {self.what}"
 
-    def places(self) -> Iterator[str]:
-        """Yield the lines of which tests run one if they run this one. Scripts are run by the store."""
-        if self.file.endswith(".lua"):
-            function = SCRIPTS[self.function]
-            tree = ast.parse((ROOT / "store.py").read_text())
-            node = next(node for name, node in _functions(tree) if name == function)
-            yield from (
-                f"store.py:{line}" for line in range(node.body[0].lineno, node.body[-1].end_lineno + 1)
-            )
-        else:
-            yield f"{self.file}:{self.line}"
+    @property
+    def name(self) -> str:
+        """What is different, wherever its line is by now."""
+        return f"{self.file} {self.function}: {self.what}"
+
+    @property
+    def place(self) -> str:
+        """What a test runs if it runs this: a line of Python, or a script, of which no line is known."""
+        return self.file if self.file.endswith(".lua") else f"{self.file}:{self.line}"
 
     def applied(self) -> AbstractContextManager[Any]:
         """Return a context in which the app is like this, in this process and those forked from it."""
-        name = Path(self.file).stem
         if self.file.endswith(".lua"):
+            name = self.file.removeprefix("lua/").removesuffix(".lua")
             return _rescripted(name, _lua(name)[self.number][1])
         module = self.file.removesuffix(".py").replace("/", ".")
         _, tree = next(islice(_python(module), self.number, None))
@@ -248,18 +279,38 @@ def _lua_changes(statement: str) -> Iterator[tuple[str, str]]:
             for at in range(0, len(parts), 2):
                 rest = parts[: at - 1] + parts[at + 1 :] if at else parts[2:]
                 yield f"without `{parts[at]}` in `{said}`", f"{before}{''.join(rest)}{after}"
-    elif not re.match(r"(end\b|else\b|for\b|local function\b|local \w+[\w, ]* = (KEYS|unpack\(ARGV))", said):
+    elif not re.match(r"(end\b|else\b|for\b|local\b)", said):  # whatever uses a local fails without it
         yield f"without `{said[:100]}`", ""
+
+
+def files_of(script: Script) -> Iterator[str]:
+    """Yield the files of Lua that a script is made of."""
+    yield f"lua/{script.name}.lua"
+    yield from (f"lua/lib/{name}.lua" for name in script.libraries)
+    if _is_pending(script):
+        yield f"lua/before/{script.name}.lua"
+
+
+@cache
+def _is_pending(script: Script) -> bool:
+    """Return True if what takes scores from Redis precedes it."""
+    return Script(script.name).source != script.source
 
 
 @contextmanager
 def _rescripted(name: str, text: str) -> Iterator[None]:
-    """Give a script, for all kinds of indexes, another text."""
+    """Give a file of Lua another text, in all scripts that it is part of."""
     found = [one for one in (*vars(scripts).values(), *vars(store).values()) if isinstance(one, Script)]
+    read = scripts._read
+    changed = 0
     with ExitStack() as stack:
-        for script in {id(one): one for one in found if one.name == name}.values():
-            source = script.source.replace(script.text, text)
-            assert source != script.source
-            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
-            stack.enter_context(mock.patch.multiple(script, source=source, sha=sha))
+        for script in {id(one): one for one in found}.values():
+            pending = _is_pending(script)
+            with mock.patch.object(scripts, "_read", lambda each: text if each == name else read(each)):
+                source = Script(script.name, pending=pending).source
+            if source != script.source:
+                sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+                stack.enter_context(mock.patch.multiple(script, source=source, sha=sha))
+                changed += 1
+        assert changed, name
         yield

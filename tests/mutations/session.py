@@ -16,12 +16,14 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.mutations.mutants import MODULES, ROOT, Mutant
+from django_zrank.redis import sending
+from django_zrank.redis.scripts import Script
+from tests.mutations.mutants import MODULES, ROOT, Mutant, files_of
 
 __all__ = ["Covering", "Mutating"]
 
 Covered = dict[str, tuple[float, list[str]]]
-"""By test: its seconds, and the lines that it runs."""
+"""By test: its seconds, and the lines and scripts that it runs."""
 
 
 class _Run:
@@ -35,7 +37,7 @@ class _Run:
 
 
 class Covering(_Run):
-    """Writes the lines of the modules that each test runs to a file."""
+    """Writes the lines of the modules, and the scripts, that each test runs to a file."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.lines = path, set[str]()
@@ -62,7 +64,11 @@ class Covering(_Run):
             threading.settrace(None)  # type: ignore[arg-type]
 
     def trace(self, frame: Any, event: str, arg: Any) -> Any:
-        if file := self.files.get(frame.f_code.co_filename):
+        if frame.f_code is sending.words.__code__:
+            script = frame.f_locals["call"].command
+            if isinstance(script, Script):
+                self.lines.update(files_of(script))
+        elif file := self.files.get(frame.f_code.co_filename):
             self.lines.add(f"{file}:{frame.f_lineno}")
             return self.trace
         return None
@@ -105,12 +111,11 @@ class Mutating(_Run):
     def chosen(self, mutant: Mutant) -> list[str]:
         """Return the tests that run the line of a mutant: first those that have noticed most, then those that run what
         few others run right after it, then the quickest."""
-        places = set(mutant.places())
         near = {f"{mutant.file}:{mutant.line + after}" for after in range(5)}
         rarities = {
             name: min((self.popularity[line] for line in near.intersection(lines)), default=0)
             for name, (_, lines) in self.covered.items()
-            if not places.isdisjoint(lines)
+            if mutant.place in lines
         }
         names = sorted(
             rarities, key=lambda name: (-self.noticed[name], rarities[name], self.covered[name][0])

@@ -12,7 +12,7 @@ from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable
-from django_zrank.exceptions import IndexUnhealthy
+from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
@@ -389,6 +389,75 @@ def test_whoever_pushes_reads_one_batch(
     monkeypatch.setattr(drain_module, "_SHARE", 5)
     drain_soon(INDEX)
     assert waiting_marks(INDEX).count() == 15
+
+
+def test_whoever_pushes_inside_a_transaction_drains_nothing(players: list[Player], due: list[float]) -> None:
+    """Its snapshot may be older than the marks, and the rows that it would write may be rolled back."""
+    with transaction.atomic():
+        drain_soon(INDEX)
+    assert waiting_marks(INDEX).count() == 20
+    drain_soon(INDEX)
+    assert not waiting_marks(INDEX).exists()
+
+
+@pytest.fixture
+def poison(players: list[Player], monkeypatch: pytest.MonkeyPatch, due: list[float]) -> set[int]:
+    """The first five players, who can't be written as long as they are in the set. Who pushes reads five marks."""
+    poison = {player.pk for player in players[:5]}
+    read = push_module.read
+
+    def choke(index: Any, pks: Any, *stores: Any) -> Any:
+        if poison.intersection(pks := list(pks)):
+            raise ArithmeticError("these")
+        return read(index, pks, *stores)
+
+    monkeypatch.setattr(push_module, "read", choke)
+    monkeypatch.setattr(drain_module, "_SHARE", 5)
+    return poison
+
+
+def test_whoever_pushes_goes_on_beyond_marks_that_stay(poison: set[int], due: list[float]) -> None:
+    """From the first mark each time, it would never reach the others."""
+    for left in (20, 15, 15, 10, 10, 5, 5):
+        drain_soon(INDEX)
+        assert waiting_marks(INDEX).count() == left
+        due[0] += 1
+
+
+def test_whoever_pushes_starts_over_after_a_minute(
+    players: list[Player], poison: set[int], due: list[float]
+) -> None:
+    """Where some of each batch stay, it would never return to the first ones."""
+    drain_soon(INDEX)
+    poison.clear()
+    due[0] += 60
+    drain_soon(INDEX)
+    left = set(waiting_marks(INDEX).values_list("member", flat=True))
+    assert left == {str(player.pk) for player in players[5:]}
+
+
+def test_whoever_pushes_begins_with_the_first_mark_unless_some_stay(
+    players: list[Player], due: list[float]
+) -> None:
+    """A transaction that is committed late leaves marks with lower ids."""
+    drain_soon(INDEX)
+    assert not waiting_marks(INDEX).exists()
+    Mark.objects.create(id=1, index=INDEX.name, member=str(players[0].pk))
+    due[0] += 1
+    drain_soon(INDEX)
+    assert not waiting_marks(INDEX).exists()
+
+
+def test_marks_of_related_rows_are_left_to_the_declaration_that_is_built() -> None:
+    """They may lead to other members by that, and are replaced by marks of these only once."""
+    club = Club.objects.create()
+    Profile.objects.create(account=Account.objects.create(club=club), points=1)
+    Mark.objects.all().delete()
+    related = mark(club.pk, index="account", via="club_id")
+    Generation.objects.filter(index="account").update(generation="ffffffff-another")
+    with pytest.raises(NotBuilt):
+        drain(AccountRank.instance())
+    assert list(Mark.objects.all()) == related
 
 
 def test_a_mark_of_what_no_rows_key_can_be_is_worked_off(players: list[Player]) -> None:

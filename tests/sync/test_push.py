@@ -72,12 +72,13 @@ def test_no_row_is_read_for_an_index_that_gives_no_token(zrank: Redis) -> None:
     assert not [one for one in queries if INDEX.model._meta.db_table in one["sql"]]
 
 
+@pytest.mark.parametrize(("most", "batches"), [(2, 3), (None, 1)], ids=["SQLite", "no limit"])
 def test_a_batch_has_no_more_members_than_a_statement_takes_parameters(
-    monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+    monkeypatch: pytest.MonkeyPatch, round_trips: list[str], most: int | None, batches: int
 ) -> None:
-    monkeypatch.setattr(type(connection.features), "max_query_params", 2)
+    monkeypatch.setattr(type(connection.features), "max_query_params", most)
     push(INDEX, "abcde")
-    assert round_trips == ["begin_write", *["apply_changes"] * 3]
+    assert round_trips == ["begin_write", *["apply_changes"] * batches]
 
 
 def test_nothing_to_push_is_no_round_trip(round_trips: list[str]) -> None:
@@ -337,6 +338,21 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
     pushed = module.write(EachShard(INDEX), {INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
     assert pushed.written[INDEX].generation == generation
+
+
+def test_a_push_right_after_a_rebuild_reads_by_the_queryset_of_that(
+    declare: Callable[..., type[RankIndex]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that a push before has kept may select by a time that has passed, and bring back who has left."""
+    monkeypatch.setattr("django_zrank.recent.monotonic", Clock())
+    until = ["z"]
+    index = declare(Nickname, "score", get_queryset=lambda self: Nickname.objects.filter(nick__lt=until[0]))
+    Nickname.objects.create(nick="m", score=1)
+    assert contents(index) == {"m": 1}
+    until[0] = "c"
+    rebuild(index.instance())
+    push(index.instance(), ["m"])
+    assert contents(index) == {}
 
 
 # An index that isn't there

@@ -19,6 +19,7 @@ from django_zrank.recent import Recent
 from django_zrank.redis.sending import send_all
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
+from django_zrank.sync import push as push_module
 from django_zrank.sync import verify as verification
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.drain import drain
@@ -151,6 +152,26 @@ def test_rows_older_than_the_flushes_that_are_kept_are_read_again(videos: list[V
         flush(INDEX)
     assert apply_changes(STORE, epoch, changes) is None
     assert contents(VideoRank)[str(first.pk)] == 21
+
+
+def test_members_without_a_row_are_removed_whatever_was_flushed_meanwhile(
+    videos: list[Video], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush that the batch before has read of says nothing about a batch that finds no row."""
+    first, second, _ = videos
+    Video.objects.filter(pk=second.pk)._raw_delete("default")
+
+    def overtaken(index: Any, pks: Any, *stores: Any) -> Any:
+        if pks == [second.pk]:
+            for _ in range(10):
+                VideoRank.scores.increment(first)
+                flush(INDEX)
+        return read(index, pks, *stores)
+
+    monkeypatch.setattr(push_module, "_BATCH", 1)
+    monkeypatch.setattr(push_module, "read", overtaken)
+    push(INDEX, [first.pk, second.pk])
+    assert str(second.pk) not in contents(VideoRank)
 
 
 def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -> None:
