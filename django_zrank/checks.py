@@ -41,6 +41,7 @@ from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
+from .extension import extensions, installed
 from .hooks import fallbacks
 from .index import RankIndex
 from .models import Mark
@@ -327,9 +328,16 @@ def check_deployed_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]
 
 # Declarations
 
-_HOOKS: Final = {name for name in vars(Declaration) if name.startswith(("get_", "aget_"))} - {"get_ranked"}
+_DECLARING: Final = [base for base in RankIndex.__mro__[1:] if issubclass(base, Declaration)]
+"""The classes that declare: the kernel's, and those of parts."""
 
-SETTINGS: Final = {name for name in Declaration.__annotations__ if not name.startswith("_")}
+_HOOKS: Final = {name for base in _DECLARING for name in vars(base) if name.startswith(("get_", "aget_"))} - {
+    "get_ranked"
+}
+
+SETTINGS: Final = {
+    name for base in _DECLARING for name in vars(base).get("__annotations__", ()) if not name.startswith("_")
+}
 
 _STEMS: Final = sorted(SETTINGS | {name.removeprefix("get_") for name in _HOOKS if name.startswith("get_")})
 
@@ -430,8 +438,9 @@ def _check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         hint = "get_model() and get_name() must work as soon as Django has loaded the models."
         yield error(cls, f" can't be instantiated: {type(raised).__name__}: {raised}", hint, "zrank.E030")
         return
+    further = installed()
     for subject, (check, needs) in _CHECKS.items():
-        if not wrong.isdisjoint({subject, *needs}):
+        if not wrong.isdisjoint({subject, *(further[subject].needs if subject in further else needs)}):
             wrong.add(subject)
             continue
         found = list(check(index))
@@ -482,6 +491,10 @@ def _check_facet_names(index: RankIndex) -> Iterator[CheckMessage]:
         yield error(type(index), message, hint, "zrank.E026")
 
 
+def _check_extension(name: str, index: RankIndex) -> Iterator[CheckMessage]:
+    return installed()[name].check(index)
+
+
 _PARSED: Final = {
     "order": (
         "ordering",
@@ -506,11 +519,6 @@ _PARSED: Final = {
             "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
             "only criterion."
         ),
-    ),
-    "idle": (
-        "awake",
-        "zrank.E038",
-        'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).',
     ),
 }
 """By attribute, the property of an index that parses it, the id of the error, and its hint."""
@@ -555,19 +563,6 @@ def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
     elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > 255:
         hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most 255 characters."
         yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
-
-
-def _check_seen(index: RankIndex) -> Iterator[CheckMessage]:
-    field: Any = index.seen_field
-    if field is None or field.db_index or field.unique:
-        return
-    indexes = field.model._meta.indexes
-    if not any(one.fields and one.fields[0].lstrip("-") == field.name for one in indexes):
-        message = (
-            f".idle: no database index begins with {field.name}: to find members that fell asleep, all rows are read "
-            "every few seconds."
-        )
-        yield warning(type(index), message, "Set db_index=True.", "zrank.W011")
 
 
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
@@ -734,15 +729,14 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "order": (partial(_check_parsed, "order"), ["model"]),
     "facets": (partial(_check_parsed, "facets"), ["model"]),
     "write_behind": (partial(_check_parsed, "write_behind"), ["order"]),
-    "idle": (partial(_check_parsed, "idle"), ["model"]),
+    **{name: (partial(_check_extension, name), ()) for name in extensions},
     "names of facets": (_check_facet_names, ["facets"]),
     "decimals": (_check_decimals, ["write_behind"]),
-    "seen": (_check_seen, ["idle"]),
     "band": (_check_band, ["order"]),
     "owner": (_check_owner, ["model"]),
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
-    "tables": (_check_tables, ["queryset", "key", "order", "facets", "idle", "using"]),
+    "tables": (_check_tables, ["queryset", "key", "order", "facets", "using", *extensions]),
     "keys on the way": (_check_keys, ["tables"]),
     "parameters": (_check_parameters, ["tables", "ranking_method", "write_behind"]),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -19,7 +18,7 @@ from django.db import Error, connections, models, router
 from django.db.models.expressions import OrderBy
 from django.utils import timezone
 
-from .codec.columns import Awake, Column
+from .codec.columns import Column
 from .codec.entry import Entry, decoder
 from .codec.facets import Facets
 from .codec.fields import find_model, follow, is_unique, value_field
@@ -103,10 +102,6 @@ class Declaration(MemberCodec, Generic[Member]):
     adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
     database."""
 
-    idle: tuple[str, timedelta] | None = None
-    """The lookup path of a ``DateTimeField`` that tells when a row was last seen, and how long the row stays ranked
-    after that: ``("last_seen", timedelta(days=30))``. Rows with null are not ranked. Default: all rows are ranked."""
-
     # Recommendations
 
     band: Band | None = None
@@ -141,9 +136,6 @@ class Declaration(MemberCodec, Generic[Member]):
 
     def get_write_behind(self) -> str:
         return self.write_behind
-
-    def get_idle(self) -> tuple[str, timedelta] | None:
-        return self.idle
 
     def get_shards(self) -> int:
         return self.shards
@@ -234,6 +226,20 @@ class Declaration(MemberCodec, Generic[Member]):
     def _overrides(self, *hooks: str) -> bool:
         return any(getattr(type(self), hook) is not getattr(Declaration, hook) for hook in hooks)
 
+    # What parts add, by a base class of RankIndex: see ``extension.py``
+
+    def further_conditions(self) -> list[models.Q]:
+        """Return further conditions of the rows that are ranked."""
+        return []
+
+    def further_paths(self) -> list[str]:
+        """Return the paths of further columns that decide which rows are ranked."""
+        return []
+
+    def further_terms(self) -> list[Any]:
+        """Return what else tells declarations apart, in a :func:`.fingerprint`."""
+        return []
+
     # Shards: Redis and the database know each by a name of its own
 
     @cached_property
@@ -302,16 +308,6 @@ class Declaration(MemberCodec, Generic[Member]):
         return self.column.noted if self.column else ""
 
     @cached_property
-    def awake(self) -> Awake | None:
-        """The condition of ``idle`` on rows; None if rows stay ranked, whenever they were seen."""
-        return Awake.parse(self.model, self.get_idle())
-
-    @property
-    def seen_field(self) -> models.Field[Any, Any] | None:
-        """The column that ``touch()`` writes; None if none is declared, or if it is a column of another row."""
-        return self.awake and self.awake.field
-
-    @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
         order = self.ordering
@@ -337,14 +333,14 @@ class Declaration(MemberCodec, Generic[Member]):
             return True
 
     def get_ranked(self, *conditions: Any) -> models.QuerySet[Any]:
-        """Return the rows that are ranked, from the database that is mirrored: those that have a score and, with
-        ``idle``, were seen lately. ``conditions`` filter them further, by columns of their own table."""
+        """Return the rows that are ranked, from the database that is mirrored: those that have a score, and
+        that parts rank. ``conditions`` filter them further, by columns of their own table."""
         return self._ranked(self.get_queryset().using(self.get_using()), *conditions)
 
     def _ranked(self, rows: models.QuerySet[Any], *conditions: Any) -> models.QuerySet[Any]:
         first = self.ordering.first
         is_scored = {f"{first.path}__isnull": False} if first.nullable else {}
-        return rows.filter(*conditions, *([self.awake.condition()] if self.awake else []), **is_scored)
+        return rows.filter(*conditions, *self.further_conditions(), **is_scored)
 
     @cached_property
     def to_entries(self) -> Callable[..., list[Entry]]:
@@ -360,9 +356,9 @@ class Declaration(MemberCodec, Generic[Member]):
 
 
 def fingerprint(index: Declaration) -> str:
-    """Return eight digits that identify what an index declares: its order, facets, layout, ``idle`` and
-    ``write_behind``; the query of ``get_queryset()`` with its parameters; the types of the columns it names, the
-    formulas of generated fields, the time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
+    """Return eight digits that identify what an index declares: its order, facets, layout and
+    ``write_behind``, and what parts add; the query of ``get_queryset()`` with its parameters; the types of the columns
+    it names, the formulas of generated fields, the time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
     Queries are compiled for the database that is mirrored, which may have to be connected: raises ``django.db.Error``,
@@ -373,7 +369,7 @@ def fingerprint(index: Declaration) -> str:
     # A single criterion is stored in one way, whatever its direction.
     flags = [(one.descending, one.nullable, one.nulls_first) for one in criteria if len(criteria) > 1]
     facets = [facet.name for facet in index.faceting.all]
-    said = [index.model._meta.label, values, flags, facets, index.layout, index.awake and index.awake[:2]]
+    said = [index.model._meta.label, values, flags, facets, index.layout]
     fields = _fields(index)
     sql, parameters = compiled(index)
     said += [*_types(index, sql), sql, parameters, *_formulas(index, sql)]
@@ -383,6 +379,7 @@ def fingerprint(index: Declaration) -> str:
         said.append(get_settings().max_values)
     if index.noted_rule:
         said.append(index.noted_rule)
+    said += index.further_terms()
     return sha256(repr(said).encode()).hexdigest()[:8]
 
 
@@ -415,10 +412,8 @@ def _held(parameter: Any) -> Any:
 
 def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
-    awake = [index.awake.path] if index.awake else []
-    return [
-        [*follow(index.model, path)][-1] for path in (*index.ordering.paths, *index.faceting.paths, *awake)
-    ]
+    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths()
+    return [[*follow(index.model, path)][-1] for path in paths]
 
 
 def _types(index: Declaration, sql: str) -> list[tuple[Any, ...]]:

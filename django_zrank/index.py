@@ -7,8 +7,10 @@ from typing import ClassVar
 from .codec.units import Band
 from .declaration import Declaration, Member
 from .erase import Erasing
+from .extension import extensions
 from .groups import Group
 from .hooks import Fallback, companions, fallbacks
+from .idle.declaration import IdleIndex
 from .ranking import Ranking
 from .scores import Scores
 
@@ -18,6 +20,7 @@ __all__ = ["Band", "RankIndex"]
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 companions["admin"] = "django_zrank.admin.jobs.running_jobs"
+extensions["idle"] = "django_zrank.idle.extension.Idle"
 
 
 class _RankingAccessor:
@@ -38,6 +41,7 @@ class _ScoresAccessor:
 
 class RankIndex(
     Erasing,
+    IdleIndex[Member],
     Declaration[Member],
 ):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.

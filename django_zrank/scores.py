@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from decimal import Decimal
 from functools import cache, partial
-from itertools import chain
 from typing import Any, Final, TypeAlias, overload
 
 from django.db import Error
@@ -17,12 +15,14 @@ from .codec.units import EXACT, EXACT_LOW
 from .conf import get_settings
 from .declaration import Declaration
 from .exceptions import IndexUnavailable, NotRanked
+from .extension import installed
+from .idle.touching import Touching
 from .queries.query import Query
 from .queries.request import Blocking
-from .queries.scores import CHANGES, LIMIT, Changed, ChangeScores, Touch
+from .queries.scores import CHANGES, Changed, ChangeScores
 from .redis import reader_of
 from .redis.keys import Keys
-from .redis.verbs import async_version, named_members, verb
+from .redis.verbs import async_version, verb
 from .signals import unranked
 
 __all__ = ["Scores"]
@@ -36,7 +36,9 @@ _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""
 
 
-class Scores:
+class Scores(
+    Touching,
+):
     """Changes that begin in Redis, of an index that declares ``write_behind`` or ``idle``.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
@@ -106,50 +108,9 @@ class Scores:
 
     achange = async_version(change)
 
-    @verb
-    def touch(self, *members: Any) -> Query[None]:
-        """Record that members, given as arguments or as one iterable, were seen now. They stay ranked for the time that
-        ``idle`` declares, and idle members return to the ranking. Raises :exc:`~django_zrank.NotRanked` if a member has
-        no row that can be ranked.
-        """
-        index = self.index
-        if index.seen_field is None:
-            declared = index.awake and index.awake.path
-            raise TypeError(
-                f"touch() needs idle with a column of the model itself; the index {index.name!r} declares {declared!r}"
-            )
-        given = yield from named_members(members)
-        texts = list(dict.fromkeys(index.to_text(member, "members") for member in given))
-        if len(texts) > LIMIT:
-            raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
-        if texts:
-            for part in index.split(texts):
-                yield reader_of(part).acceptance
-            yield from self._touch(texts)
-
-    atouch = async_version(touch)
-
-    def _touch(self, texts: list[str]) -> Query[None]:
-        missing, due = yield from self._touching(texts)
-        if missing or due:
-            yield self._wake(missing, due)
-        if missing:
-            missing, _ = yield from self._touching(missing)
-        if missing:
-            raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {self.index.name!r}")
-
-    def _touching(self, texts: list[str]) -> Query[list[list[str]]]:
-        """Return the members that aren't ranked, and those whose column is due."""
-        layout, awake = self.index.layout, self.index.awake
-        rest = awake.rest // timedelta(microseconds=1)  # type: ignore[union-attr]
-        found = yield from reader_of(self.index).gathering(
-            lambda keys, own: Touch(layout, own, rest).query(keys), texts
-        )
-        return [list(chain.from_iterable(texts)) for texts in zip(*found, strict=True)]
-
-    def _wake(self, missing: Sequence[str], due: Sequence[str] = ()) -> Blocking[Any]:
-        members, touched = (list(map(self.index.from_text, texts)) for texts in (missing, due))
-        return Blocking(partial(unranked.send, self.index, members=members, touched=touched))
+    def _wake(self, missing: Sequence[str]) -> Blocking[Any]:
+        members = list(map(self.index.from_text, missing))
+        return Blocking(partial(unranked.send, self.index, members=members))
 
     def _require(self, method: str, needed: str, *rules: str) -> None:
         if self.index.rule not in rules:
@@ -210,12 +171,14 @@ class Scores:
             raise ValueError(
                 f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )
-        if index.seen_field:
+        for name, one in installed().items():
             try:
-                yield from self._touch(list(changes))
+                yield from one.changed(index, list(changes))
             except (NotRanked, IndexUnavailable, Error) as error:
                 # Raised, it would say that the change failed, and the caller would make it again.
-                logger.warning("Index %r: a change is made, but not noted as a touch. %s", index.name, error)
+                logger.warning(
+                    "Index %r: a change is made, but not noted for %s. %s", index.name, name, error
+                )
         decode = index.ordering.first.kind.decode
         return found._replace(results=list(map(decode, found.results)))
 

@@ -29,5 +29,4 @@ of these."""
 
 unranked = Signal()
 """Scores of members are about to change that Redis doesn't rank, though their rows may be ranked. Argument:
-``members``, their primary keys; and ``touched``, those of members that are ranked, and seen now. A receiver of this app
-writes when they were seen, and pushes ``members``."""
+``members``, their primary keys. A receiver of this app pushes them."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from redis import Redis
@@ -173,21 +173,6 @@ class Flight(NamedTuple):
 
     changes: dict[str, int]
     """The change of each member, in units."""
-
-
-class Swept(NamedTuple):
-    """The progress of sweeps."""
-
-    generation: str
-
-    term: str
-    """The term under which the server was accepted."""
-
-    moment: int | None
-    """The time up to which members that were last seen then have marks; None if there is no note."""
-
-    removed: int | None = None
-    """The latest time of activity that a push has considered idle; None if there is no note."""
 
 
 class Replaced(Exception):
@@ -438,14 +423,15 @@ class Store(Executor):
         where = (keys.at(building).root, keys.recent, keys.meta)
         self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b""))
 
-    def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
+    def swap_rebuilt(self, building: str, noted: Mapping[str, Any] = MappingProxyType({})) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
 
-        ``swept``: the time up to which nobody who was last seen is in it.
+        ``noted``: fields of ``meta`` that belong to it, with their values; None for no such field.
         """
         live, built = self.learn(), self.keys.at(building)
         keys = (live.root, built.root, live.meta, live.doomed)
-        arguments = building, live.generation, "" if swept is None else swept
+        values = ("" if value is None else value for value in noted.values())
+        arguments = building, live.generation, *chain.from_iterable(zip(noted, values, strict=True))
         swapped = self._is_done(scripts.SWAP_REBUILT, keys, arguments)
         if swapped:
             self.believe(building)
@@ -529,29 +515,6 @@ class Store(Executor):
         if not (members and since):
             return members, 0.0
         return members, max(0.0, seconds + (micros - int(since)) / 1e6)
-
-    # Touched members
-
-    def rest_members(self, members: Collection[str], rest: timedelta) -> None:
-        """Note that the column of ``members`` was written, and needs no touch until ``rest`` is over."""
-        if members:
-            micros = rest // timedelta(microseconds=1)
-            self.call(scripts.REST_MEMBERS, (self.keys.touched,), (micros, *members))
-
-    def swept(self) -> Swept:
-        """Return the progress of sweeps."""
-        generation, term, *moments = self.read_meta("generation", "term", "swept", "removed")
-        return Swept(generation, term, *(int(moment) if moment else None for moment in moments))
-
-    def note_swept(self, since: Swept, moment: int) -> bool:
-        """Note progress since ``since`` was read. Return False on another server or build."""
-        was_ahead = since.removed is not None and since.removed > moment
-        arguments = since.generation, since.term, moment, since.removed if was_ahead else ""
-        return self._is_done(scripts.NOTE_SWEPT, (self.keys.meta,), arguments)
-
-    def note_removal(self, moment: int) -> None:
-        """Note that a push considers members idle that were last seen at ``moment``, or before."""
-        self.call(scripts.NOTE_REMOVAL, (self.keys.meta,), (moment,))
 
     # Verifying
 

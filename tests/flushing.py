@@ -42,7 +42,7 @@ def quick_reset() -> Iterator[None]:
                     self.believe(building)
                     return True
 
-                def swap_rebuilt(self, building: str, swept: int | None = None) -> bool:
+                def swap_rebuilt(self, building: str, noted: Any = ()) -> bool:
                     return True
 
                 def unlink_doomed(self) -> None:

@@ -11,7 +11,7 @@ from redis import Redis
 
 from django_zrank import store as store_module
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.queries.scores import LIMIT, ChangeScores, Touch
+from django_zrank.queries.scores import ChangeScores
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
 from tests.writes import apply_changes, begin_write
@@ -125,15 +125,6 @@ def test_what_is_not_cut_is_noticed(
     with watched(zrank) as costs:
         run()
     assert max(costs) > CEILING
-
-
-@pytest.mark.parametrize("layout", [PLAIN, FACETS], ids=["plain", "facets"])
-def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
-    store = built(layout)
-    members = [*map(str, range(LIMIT - 2)), "missing", "absent"]
-    with watched(zrank) as costs:
-        assert store.run(Touch(layout, members).query) == (members[-2:], members[:-2])
-    assert max(costs) <= CEILING
 
 
 @pytest.mark.parametrize("operation", [load, write], ids=lambda operation: operation.__name__)

@@ -34,6 +34,7 @@ DEFERRED = {
     ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
     ("django_zrank.erase", "django_zrank.erase.erasure"),
+    ("django_zrank.idle.touching", "django_zrank.idle.sweep"),
 }
 """Imports within functions: (module, what it imports)."""
 
@@ -121,16 +122,17 @@ LAYERS = [
     "codec members declaration",
     "queries",
     "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
-    "store",
+    "store extension",
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",
-    "ranking groups scores erase statistics index",
+    "idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
     "registry",
     "capture",
     "sync",
     "erase.erasure",
     "checks",
+    "idle",
     "sql",
     "rest_framework testing management health metrics admin apps pytest_plugin",
 ]
@@ -188,6 +190,7 @@ OF_PARTS = {
 
 NAMED = {
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
+    ("django_zrank.checks", "idle"): "a hint says how to rank the rows of the last days",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",

@@ -7,13 +7,14 @@
 --       doomed      set of the generations whose keys are to be unlinked: the old one is added
 -- ARGV  building    the generation that was built
 --       generation  the live one, '' for none
---       swept       time in microseconds, before the rows were read, up to which members last seen are idle; '' for none
+--       …           then fields of meta that belong to the build, each with its value; '' for none
 -- Returns 'done', or 'superseded' with nothing changed if another rebuild began, this one was taken for dead, or the
 --         server restarted and may have lost rows, or evicted some.
 -- Cost  O(1).
 
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local building, generation, swept = unpack(ARGV)
+local building, generation = unpack(ARGV, 1, 2)
+local FIRST = 3
 
 if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
@@ -26,8 +27,13 @@ if generation ~= '' then
 end
 redis.call('HSET', meta, 'generation', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'swept')
-if swept ~= '' then
-  redis.call('HSET', meta, 'swept', swept)
+redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled')
+for i = FIRST, #ARGV, 2 do
+  local field, value = ARGV[i], ARGV[i + 1]
+  if value == '' then
+    redis.call('HDEL', meta, field)
+  else
+    redis.call('HSET', meta, field, value)
+  end
 end
 return 'done'

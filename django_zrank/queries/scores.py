@@ -8,20 +8,14 @@ from typing import Any, NamedTuple
 
 from ..codec.layout import Layout
 from ..redis.keys import Keys
-from ..redis.scripts import CHANGE_SCORES, INCREMENT_SCORES, TOUCH_MEMBERS
+from ..redis.scripts import CHANGE_SCORES, INCREMENT_SCORES
 from .query import Query, one
 from .request import Call
 
-__all__ = ["CHANGES", "LIMIT", "ChangeScores", "Changed", "Touch"]
-
-LIMIT = 1000
-"""The most members that one call touches."""
+__all__ = ["CHANGES", "ChangeScores", "Changed"]
 
 CHANGES = 150
 """The most scores that one call changes, all at once, if each member is in one ranking only."""
-
-_TOUCHED = 200
-"""The most members that are touched in one round trip."""
 
 
 class Changed(NamedTuple):
@@ -67,28 +61,6 @@ class ChangeScores(NamedTuple):
         how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
         call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
         return _parse((yield from one(call, writes=True, once=not self.key)))
-
-
-class Touch(NamedTuple):
-    """A note that members were seen now."""
-
-    layout: Layout
-    members: Sequence[str]
-
-    rest: int = 2**53
-    """Microseconds between two writes of a column."""
-
-    def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
-        """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
-        names = (keys.root, keys.meta, keys.touched)
-        how = (keys.generation, int(self.layout.memberships), self.rest)
-        found: tuple[list[str], list[str]] = [], []
-        for at in range(0, len(self.members), _TOUCHED):
-            piece = self.members[at : at + _TOUCHED]
-            call = Call(TOUCH_MEMBERS, names, (*how, *piece), 5 * len(piece))
-            for texts, some in zip(found, (yield from one(call, writes=True)), strict=True):
-                texts += map(bytes.decode, some)
-        return found
 
 
 def _parse(reply: list[Any]) -> Changed:

@@ -1,4 +1,4 @@
-"""Key names: the only module that spells a key.
+"""Key names: the only module of the kernel that spells a key.
 
 The braces are a hash tag: every key of an index is in one slot, so that scripts work on a Redis Cluster, too.
 """
@@ -38,8 +38,7 @@ class Keys(_Keys):
         with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
         combined, with its column and unit: ``sum:points:0``.
 
-        With ``idle``: ``swept``, the time of last activity, in microseconds, up to which members have marks, and
-        ``removed``, the latest one that a push has considered idle."""
+        Parts have further fields, and keys of their own."""
         return f"{self.tag}:meta"
 
     @property
@@ -60,11 +59,6 @@ class Keys(_Keys):
     def once(self, key: str) -> str:
         """Text, for a while: the changes made under an idempotency key; its name contains a digest of that key."""
         return f"{self.tag}:once:{sha256(key.encode()).hexdigest()[:32]}"
-
-    @property
-    def touched(self) -> str:
-        """Sorted set: member -> when its column may be written again after a touch, in microseconds."""
-        return f"{self.tag}:touched"
 
     @property
     def watcher(self) -> str:

@@ -23,6 +23,7 @@ from ..codec.columns import Column
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable
+from ..extension import installed
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..recent import Recent
@@ -30,7 +31,6 @@ from ..redis.trust import lacks_deleted, recorded
 from ..store import Flight, Health, Store
 from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 from .each_shard import EachShard
-from .idle import sweep
 from .marks import replay
 
 logger = logging.getLogger("django_zrank.sync")
@@ -329,8 +329,10 @@ _flushed: Recent[bool] = Recent()
 
 
 def is_due(index: Declaration) -> bool:
-    """Return True, at most every ``FLUSH_EVERY`` seconds, if this process should flush ``index`` or sweep it."""
-    if (index.column is None and index.awake is None) or _flushed.get(index.name):
+    """Return True, at most every ``FLUSH_EVERY`` seconds, if this process should flush ``index``, and do the work of
+    its extensions."""
+    further = any(one.is_declared(index) for one in installed().values())
+    if not (index.column or further) or _flushed.get(index.name):
         return False
     return _flushed.keep(index.name, True, get_settings().flush_every)
 
@@ -348,7 +350,8 @@ def flush_soon(index: Declaration) -> None:
     try:
         with without_waiting(connection):
             flush(index, limit=_SHARE, patience=0.0, skip_locked=True)
-            sweep(index, limit=_SHARE, patience=0.0)
+            for one in installed().values():
+                one.work(index, limit=_SHARE, patience=0.0, skip_locked=True)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not all was flushed. %s", index.name, error)
 

@@ -6,18 +6,18 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from time import monotonic
 from typing import Any, Final
 
-from django.db import connections, transaction
+from django.db import connections
 from django.utils import timezone
 
 from ..codec.units import Number
 from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..extension import installed, timed
 from ..members import batched
 from ..queries.query import Query
 from ..redis import trust
@@ -27,7 +27,6 @@ from ..store import Epoch, Store
 from ..transactions import is_open, require_synced, require_writable, without_waiting
 from . import rows
 from .each_shard import EachShard
-from .idle import asleep_since, note_removal, write_seen
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -144,11 +143,14 @@ class Push:
             pks = list(chain.from_iterable(todo[part] for part in parts))
             stores = [self.stores[part] for part in index.parts]
             require_synced(index.get_using())
-            before = None if self.saved else asleep_since(index)  # saves don't wait for this
+            further = timed(index)
+            before = [None if self.saved else one.before_rows(index) for one in further]
             found = index.split(read(index, pks, *stores), itemgetter(0))
             changes |= found
-            if index.awake and any(score is None for own in found.values() for _, score, _ in own):
-                note_removal(index, self.shards, parts, before)
+            if further and any(score is None for own in found.values() for _, score, _ in own):
+                for one, noted in zip(further, before, strict=True):
+                    if note := one.removing(index, noted):
+                        self.shards.each(parts, lambda part, note=note: note(Store.of(part)))  # type: ignore[misc]
             if not self.saved:  # an idle connection may lead to a former primary
                 require_writable(index.get_using())
             if len(index.parts) > 1:
@@ -246,31 +248,20 @@ def read(
     return ((text, score, membership) for text, (score, membership) in changes.items())
 
 
-def _wake(sender: Declaration, members: Sequence[Any], touched: Sequence[Any] = (), **kwargs: Any) -> None:
-    using = sender.get_using()
-    if touched and connections[using].in_atomic_block:
-        transaction.on_commit(partial(_see, sender, (), touched), using=using, robust=True)
-        touched = ()
-    # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
-    if is_open(connections[using]):
-        members = ()
-    if members or touched:
-        _see(sender, members, touched)
-
-
-def _see(index: Declaration, members: Sequence[Any], touched: Sequence[Any]) -> None:
-    """Write to the column that ``members`` and ``touched`` were seen now, and push ``members``."""
+def _wake(sender: Declaration, members: Sequence[Any], **kwargs: Any) -> None:
+    connection = connections[sender.get_using()]
+    if is_open(connection):
+        return  # its snapshot may be old, and what it reads of its own may be rolled back
     try:
-        with without_waiting(connections[index.get_using()]):
-            locked = write_seen(index, [*members, *touched]) if index.seen_field else []
-            if members:
-                push(index, members)
+        with without_waiting(connection):
+            locked = [pk for one in installed().values() for pk in one.rouse(sender, members)]
+            push(sender, members)
     except Busy as error:
-        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
+        raise IndexUnavailable(f"Index {sender.name!r}: the database is locked: {error}") from error
     if locked:
         names = ", ".join(map(str, locked[:5]))
         raise IndexUnavailable(
-            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+            f"Index {sender.name!r}: {names} can't be touched: another transaction has locked the row"
         )
 
 

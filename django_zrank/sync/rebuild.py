@@ -24,6 +24,7 @@ from django.utils import timezone
 from ..capture.triggers import contract, expand, note_build
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..extension import installed
 from ..members import batched
 from ..models import Generation
 from ..redis.trust import TESTS, is_accepted, lacks_deleted, recorded
@@ -32,7 +33,6 @@ from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
 from .each_shard import EachShard
 from .flush import are_lost, reconcile
-from .idle import asleep_since
 from .leftovers import leave_databases, note_databases, retire_other_shards, unlink_other_shards
 from .marks import retire, waiting_ids
 from .push import forget
@@ -97,7 +97,7 @@ def rebuild(
         _expand(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
-    asleep = asleep_since(index)
+    noted = {field: value for one in installed().values() for field, value in one.building(index).items()}
     try:
         shards.each(builds, lambda part: builds[part].start(polite=polite))
         shards.require(parts)
@@ -115,7 +115,7 @@ def rebuild(
             for loaded in loads:
                 members += loaded
                 progress(loaded)
-        swapped = shards.each(builds, lambda part: builds[part].swap(asleep))
+        swapped = shards.each(builds, lambda part: builds[part].swap(noted))
         shards.require(parts)
         if all(part in swapped for part in index.parts):
             retire(index, covered, swapped)
@@ -163,9 +163,9 @@ class _Build:
     def load(self, rows: Sequence[BuiltRow]) -> None:
         self.require(self.store.load_rows(self.name, rows))
 
-    def swap(self, asleep: int | None) -> tuple[str, int]:
+    def swap(self, noted: Mapping[str, Any]) -> tuple[str, int]:
         """Make it the live generation. Return its name, and the term."""
-        self.require(self.store.swap_rebuilt(self.name, asleep))
+        self.require(self.store.swap_rebuilt(self.name, noted))
         note_build(self.part, self.name, term=self.term)
         forget(self.part)
         return self.name, self.term

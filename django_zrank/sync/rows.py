@@ -35,6 +35,7 @@ from ..codec.units import Number, is_queryable
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Unrankable
+from ..extension import timed
 from ..models import Generation
 from ..recent import Recent
 from ..store import Store
@@ -187,8 +188,8 @@ def select_among(index: Declaration, pks: Sequence[Any]) -> Iterable[Sequence[An
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
     selection = _kept.get(key) or _kept.keep(key, _Selection(index))
-    # With ``idle``, a statement may have the time at which it was compiled.
-    if len(pks) == 1 and not index.awake:
+    # A statement that depends on the time may have that at which it was compiled.
+    if len(pks) == 1 and not timed(index):
         return selection.read(pks[0])
     return selection.rows.filter(_among(index, pks))
 

@@ -23,17 +23,17 @@ from ..codec.units import Number
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
+from ..extension import installed, timed
 from ..members import batched
 from ..queries.request import Call
 from ..redis.isolation import sharing
 from ..signals import drift_found
 from ..store import Replaced, Store
-from ..transactions import refuse_transaction
+from ..transactions import PATIENCE, refuse_transaction
 from .drain import drain
 from .flush import flush
 from .gauges import read_gauges
 from .health import Verdict, examine
-from .idle import sweep
 from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
@@ -464,10 +464,10 @@ class _Part:
     def settle(self) -> None:
         """Look at the suspects again, and report those that are wrong."""
         suspects, self.suspects = self.suspects, {}
-        # With triggers, marks tell which changes are on their way. Otherwise, and where members fall asleep, what stays
-        # wrong for a while is wrong.
+        # With triggers, marks tell which changes are on their way. Otherwise, and where ranks depend on the time, what
+        # stays wrong for a while is wrong.
         capture = self.report.capture
-        certain = capture.mode == "triggers" and capture.works and self.index.awake is None
+        certain = capture.mode == "triggers" and capture.works and not timed(self.index)
         for batch in batched(suspects.items(), _BATCH):
             waiting, before = dict(batch), dict[bytes, Example]()
             for look in range(_LOOKS):
@@ -493,8 +493,9 @@ class _Part:
         that began in Redis to the row; and if it wasn't written between the two reads of Redis, both sides are of the
         same state of the row.
         """
-        sweep(self.index)
         flush(self.index, skip_locked=True)
+        for one in installed().values():
+            one.work(self.index, limit=None, patience=PATIENCE, skip_locked=True)
         drain(self.index)
         *states, flushes = self.store.read(self.state(suspects))
         before = dict(zip(suspects, zip(*states, strict=True), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,13 +16,13 @@ from django.template.defaultfilters import pluralize
 
 from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
+from ..extension import installed
 from ..store import Store
-from ..transactions import require_writable, retry
+from ..transactions import PATIENCE, require_writable, retry
 from .drain import drain
 from .each_shard import EachShard
 from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
-from .idle import sweep
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -50,14 +51,14 @@ class Synced(NamedTuple):
     flushed: int = 0
     """Members whose scores, begun in Redis, were written to their column."""
 
-    asleep: int = 0
-    """Members that fell asleep, and were removed."""
+    worked: Counter[str] = Counter()
+    """The numbers of members that extensions have worked on, by their names."""
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
         parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
         parts += [f"{self.flushed} score{pluralize(self.flushed)} flushed"] if self.flushed else []
-        parts += [f"{self.asleep} fell asleep"] if self.asleep else []
+        parts += [one.report(self.worked[name]) for name, one in installed().items() if name in self.worked]
         return ", ".join(parts)
 
 
@@ -68,11 +69,11 @@ def sync(
     limit: int | None = None,
     due: Callable[[Declaration], bool] = lambda index: True,
 ) -> Synced:
-    """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, remove
-    idle members, and process marks.
+    """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, do the
+    work of extensions, and process marks.
 
     ``look``: also check its triggers, and that the database takes writes. ``limit``: the most marks to process.
-    ``due``: a function that decides whether to flush scores and remove idle members now.
+    ``due``: a function that decides whether to flush scores and do the work of extensions now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``OperationalError`` if the database takes no writes; and
@@ -93,21 +94,24 @@ def sync(
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    flushed = asleep = 0
+    flushed, worked = 0, Counter[str]()
     if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
         try:
             # With a limit, rows that are locked have their turn the next time.
             flushed = retry(partial(flush, index, limit=limit, skip_locked=limit is not None))
         except Busy as error:
             failure = failure or error
-        asleep = retry(partial(sweep, index, limit=limit))
-    if limit is not None and max(flushed, asleep) >= limit:
+        for name, one in installed().items():
+            work = partial(one.work, index, limit=limit, patience=PATIENCE, skip_locked=limit is not None)
+            if members := retry(work):
+                worked[name] = members
+    if limit is not None and max([flushed, *worked.values()]) >= limit:
         flush_again(index)
     marks = retry(partial(drain, index, limit=limit))
     if failure:
         raise failure
     now = {part: Store.of(part).live.generation for part in before}
-    return Synced(marks, now != before, flushed, asleep)
+    return Synced(marks, now != before, flushed, worked)
 
 
 def _generations(index: Declaration) -> dict[Declaration, str]:

@@ -102,7 +102,8 @@ class Measurement:
         return measured
 
     def operations(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        from django_zrank.queries.scores import ChangeScores, Touch
+        from django_zrank.idle.touching import Touch
+        from django_zrank.queries.scores import ChangeScores
 
         yield "rebuild", self.load
         self.store.swap_rebuilt(self.generation)

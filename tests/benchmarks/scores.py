@@ -66,9 +66,9 @@ def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
     """Let members fall asleep at once, and remove them; then let all wake. Returns the seconds that it took, and the
     milliseconds that its calls took of the server's processor."""
     from django_zrank import RankIndex, registry
+    from django_zrank.idle.sweep import sweep
     from django_zrank.sync import signal_handlers
     from django_zrank.sync.drain import drain
-    from django_zrank.sync.idle import sweep
     from django_zrank.sync.watch import sync
     from tests.testapp.models import Video
 

@@ -25,7 +25,7 @@ from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
-from django_zrank.queries.scores import ChangeScores, Touch
+from django_zrank.queries.scores import ChangeScores
 from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from django_zrank.redis import executor, scripts
@@ -49,6 +49,18 @@ TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live
 def ask_shards(store: Store, question: Any, **how: Any) -> Any:
     """The answer to a question over shards, of which there is one."""
     return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
+
+
+def touch_members(store: Store) -> None:
+    from django_zrank.idle.touching import Touch
+
+    store.run(Touch(store.layout, ["1", "2"]).query)
+
+
+def idle_store(store: Store) -> Any:
+    from django_zrank.idle.store import IdleStore
+
+    return IdleStore(store.name, store.layout)
 
 
 CALLS: dict[str, Callable[[Store], Any]] = {
@@ -79,10 +91,10 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "reconcile_pending": lambda store: store.reconcile_pending(
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
-    "touch_members": lambda store: store.run(Touch(store.layout, ["1", "2"]).query),
-    "rest_members": lambda store: store.rest_members(["1", "2"], timedelta(days=1)),
-    "note_removal": lambda store: store.note_removal(5),
-    "note_swept": lambda store: store.note_swept(store.swept(), 5),
+    "touch_members": touch_members,
+    "rest_members": lambda store: idle_store(store).rest_members(["1", "2"], timedelta(days=1)),
+    "note_removal": lambda store: store.call(NAMED["note_removal"], (store.keys.meta,), (5,)),
+    "note_swept": lambda store: idle_store(store).note_swept(idle_store(store).swept(), 5),
     "confirm_flush": lambda store: store.confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"]),
     "settle_flush": lambda store: store.settle_flush(TERM, 1),
     "take_pending": lambda store: store.take_pending(TERM, 0, 10),

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from threading import Event
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
-from django.utils import timezone
 from redis import Redis
 
-from django_zrank import IndexUnavailable, RankIndex
+from django_zrank import RankIndex
 from django_zrank.exceptions import Busy
 from django_zrank.store import Store
 from django_zrank.sync.flush import flush
@@ -307,30 +305,3 @@ def test_a_flush_that_two_processes_cut_differently_is_written_once(
     monkeypatch.setattr(Store, "take_pending", take_then_cut)
     flush(INDEX)
     assert in_step() == {str(first.pk): 102, str(second.pk): 11}
-
-
-def test_a_sleeper_whose_row_is_locked_is_refused_at_once(declare: Callable[..., type[RankIndex]]) -> None:
-    index = declare(Video, "-views", write_behind="increment", idle=("seen", timedelta(days=30)))
-    video = Video.objects.create(views=1)
-    call_command("sync_zrank", index.instance().name)
-    with locked(video):
-        for call in (index.scores.touch, index.scores.increment):
-            with pytest.raises(IndexUnavailable, match="locked"):
-                call(video)
-    assert index.scores.increment(video) == 2
-    assert in_step(index) == {str(video.pk): 2}
-
-
-def test_a_touch_of_a_locked_row_is_refused_and_a_change_is_made(
-    declare: Callable[..., type[RankIndex]], zrank: Redis
-) -> None:
-    index = declare(Video, "-views", write_behind="increment", idle=("seen", timedelta(days=30)))
-    long_ago = timezone.now() - timedelta(days=20)
-    first, second = (Video.objects.create(views=1, seen=long_ago) for _ in range(2))
-    call_command("sync_zrank", index.instance().name)
-    with locked(first):
-        with pytest.raises(IndexUnavailable, match="locked"):
-            index.scores.touch(first, second)
-        assert index.scores.increment(first) == 2
-    index.scores.touch(first, second)
-    assert all(video.seen > long_ago for video in Video.objects.all())

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.apps import apps
@@ -22,15 +21,12 @@ from redis import Redis
 
 from django_zrank import RankIndex, declaration
 from django_zrank.capture import triggers
-from django_zrank.codec.columns import MOMENT, Awake
 from django_zrank.exceptions import NotBuilt, StillRanked
 from django_zrank.models import Capture, Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
-from django_zrank.store import Store
-from django_zrank.sync import idle
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.push import push
@@ -306,23 +302,6 @@ def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db:
         assert answer_by_sql(index, (), Size(), View(index.layout)) == 1
         with pytest.raises(StillRanked):
             OfTheYear.erase(ticket)
-
-
-def test_the_time_zone_of_a_request_keeps_no_member_awake(transactional_db: None, declare: Declare) -> None:
-    """Whichever process sweeps: the next one would not look for that member again."""
-    year = {"get_queryset": lambda self: Ticket.objects.filter(moment__year=2026)}
-    index = declare(Ticket, "-integer", idle=("moment", timedelta(days=30)), **year).instance()
-    moment = datetime(2026, 12, 31, 23, tzinfo=UTC)
-    ticket = Ticket.objects.create(integer=1, moment=moment)
-    with mock.patch.object(Awake, "condition", return_value=models.Q()):
-        rebuild(index)
-    assert contents(type(index)) == {str(ticket.pk): 1}
-    with (
-        timezone.override("Asia/Tokyo"),
-        mock.patch.object(idle, "asleep_since", return_value=MOMENT.whole(moment)),
-    ):
-        Store.of(index).note_swept(Store.of(index).swept(), 0)
-        assert idle.sweep(index) == 1
 
 
 @pytest.mark.part("sql")

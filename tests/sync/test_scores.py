@@ -14,9 +14,7 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
 from django_zrank.models import Batch, Generation
-from django_zrank.queries.scores import ChangeScores, Touch
 from django_zrank.recent import Recent
-from django_zrank.redis.sending import send_all
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync import push as push_module
@@ -296,20 +294,6 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
     assert apply_changes(store, epoch, rows) is None  # nothing tells by now what they lack
     sync(new)
     assert column(old) == {str(video.pk): 100} == contents(old)
-
-
-def test_the_rule_is_noted_though_the_server_was_identified_for_a_touch(videos: list[Video]) -> None:
-    """A change within a millisecond of one that notes no rule."""
-    keys, member = STORE.live, str(videos[0].pk)
-    STORE.client.hdel(keys.meta, "rule", "identified")
-    touch = next(Touch(INDEX.layout, [member]).query(keys))
-    change = next(
-        ChangeScores(INDEX.layout, INDEX.noted_rule, (0, 100), [(member, 5)], "once", 60).query(keys)
-    )
-    _, changed = send_all(STORE.client, (*touch.calls, *change.calls), atomic=True)
-    # Both are sent again to a server that doesn't know the script of the touch.
-    assert changed in ([b"done", b"15"], [b"replayed", b"15"])
-    assert STORE.client.hget(keys.meta, "rule") == b"sum:views:0"
 
 
 def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:

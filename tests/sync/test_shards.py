@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -14,7 +13,6 @@ import redis
 from django.core.management import call_command
 from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 from django_redis import get_redis_connection
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -36,7 +34,6 @@ from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.each_shard import EachShard, breaker
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_part, repair
-from django_zrank.sync.idle import sweep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
@@ -49,7 +46,6 @@ from tests.servers import wait_for
 from tests.sync.capturing import table
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
-from tests.sync.test_idle import later
 from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
 from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending
 from tests.writes import apply_changes, begin_write
@@ -843,7 +839,7 @@ def test_whatever_happens(
 
 
 class TestScoresInRedis:
-    """Scores and touches that begin in Redis follow into their columns, shard by shard."""
+    """Scores that begin in Redis follow into their columns, shard by shard."""
 
     @pytest.fixture
     def changed(self, declare: Callable[..., type[RankIndex]]) -> type[RankIndex]:
@@ -877,27 +873,6 @@ class TestScoresInRedis:
         assert_mirrors(changed)
         assert not any(zrank.keys(f"*{{{part.name}}}*") for part in before)
         assert not Generation.objects.filter(index__in=[part.name for part in before]).exists()
-
-    def test_members_of_all_shards_fall_asleep(self, declare: Callable[..., type[RankIndex]]) -> None:
-        index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=3)
-        now = timezone.now()
-        Video.objects.bulk_create(Video(total=n, seen=now - timedelta(days=1 + n % 2)) for n in range(12))
-        sync(index)
-        with later(index, timedelta(days=1.5)):
-            assert sync(index).asleep == 6
-            assert sum(len(contents(part)) for part in index.instance().parts) == 6
-
-    def test_a_sweep_up_to_a_limit_reads_few_pages(self, declare: Callable[..., type[RankIndex]]) -> None:
-        index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=7)
-        seen = timezone.now() - timedelta(days=2)
-        Video.objects.bulk_create(Video(total=n, seen=seen + timedelta(microseconds=n)) for n in range(140))
-        sync(index)
-        with later(index, timedelta(days=2)), CaptureQueriesContext(connection) as queries:
-            assert sweep(index.instance(), limit=50) == 50
-            assert len(queries) <= 20
-            drain(index.instance())
-            assert sum(len(contents(part)) for part in index.instance().parts) == 90
-            assert sweep(index.instance()) == 90
 
 
 def build_on(cluster: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:

@@ -55,7 +55,7 @@ def save(seed: int, members: list[int]) -> None:
 
 def rest_for_long() -> None:
     """Let columns rest for longer than members stay awake."""
-    from django_zrank.codec.columns import Awake
+    from django_zrank.idle.awake import Awake
 
     Awake.rest = property(lambda self: 2 * PERIOD)  # type: ignore[assignment, method-assign]
 

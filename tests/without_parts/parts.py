@@ -38,6 +38,7 @@ class Part(NamedTuple):
 
 _INDEX: Final = "django_zrank/index.py"
 _RANKING: Final = "django_zrank/ranking.py"
+_SCORES: Final = "django_zrank/scores.py"
 
 PARTS: Final = {
     "rest_framework": Part(
@@ -97,6 +98,27 @@ PARTS: Final = {
         ("django_zrank/statistics", "tests/test_statistics.py"),
         r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
         ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
+    ),
+    "idle": Part(
+        (
+            "django_zrank/idle",
+            "tests/outside/test_clock.py",
+            "tests/outside/test_erase.py",
+            "tests/outside/test_missing_keys.py",
+            "tests/outside/test_refused_commands.py",
+            "tests/parts/idle",
+            "tests/sync/test_erase.py",
+            "tests/sync/test_scores_states.py",
+            "tests/typed_api.py",
+        ),
+        r"\b[Ii]dle\b|\b[Aa]wake\b|\basleep\b|\ba?[Tt]ouch(ing)?\b|\bseen_field\b",
+        (
+            (_INDEX, "import IdleIndex"),
+            (_INDEX, "    IdleIndex[Member],"),
+            (_INDEX, 'extensions["idle"]'),
+            (_SCORES, "import Touching"),
+            (_SCORES, "    Touching,"),
+        ),
     ),
     "export": Part(
         ("django_zrank/management/commands/export_zrank.py", "tests/commands/test_export_zrank.py"),

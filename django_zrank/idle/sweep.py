@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
-from django.db import DataError, IntegrityError, connections
+from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from ..capture.watched_tables import every_row
-from ..codec.columns import MOMENT, TimeAgo
-from ..declaration import Declaration
+from ..exceptions import Busy, IndexUnavailable
 from ..members import batched
 from ..models import Generation
-from ..store import Store
-from ..transactions import PATIENCE, briefly, refuse_transaction
-from .each_shard import EachShard
-from .marks import leave
-from .rows import fastest
+from ..sync.each_shard import EachShard
+from ..sync.marks import leave
+from ..sync.push import push
+from ..sync.rows import fastest
+from ..transactions import PATIENCE, briefly, is_open, refuse_transaction, without_waiting
+from .awake import MOMENT, TimeAgo
+from .declaration import IdleIndex
+from .store import IdleStore
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -39,7 +42,7 @@ _PAUSE: Final = 0.02
 _NOW: Final = timedelta(0)
 
 
-def asleep_since(index: Declaration) -> int | None:
+def asleep_since(index: IdleIndex) -> int | None:
     """Return the latest time, in microseconds of the database's clock, at which a row that is asleep now was last seen.
     None if the index doesn't declare ``idle``, or if the database notes no build yet."""
     if index.awake is None:
@@ -50,20 +53,21 @@ def asleep_since(index: Declaration) -> int | None:
     return None if found is None else MOMENT.whole(found)
 
 
-def sweep(index: Declaration, *, limit: int | None = None, patience: float = PATIENCE) -> int:
+def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
     """Leave marks for the members that fell asleep since the last sweep, about ``limit``. Return their number.
 
     Redis notes how far that got, after the marks are committed: if a sweep is killed, or the server loses the note, the
     next sweep leaves the same marks again.
 
-    Raises as ``flush()`` does.
+    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the marks can't be
+    written for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
     refuse_transaction(index.get_using(), "A sweep")
     until = asleep_since(index)
     if until is None:
         return 0
     shards, done = EachShard(index), 0
-    notes = shards.each(index.parts, lambda part: Store.of(part).swept())
+    notes = shards.each(index.parts, lambda part: IdleStore.of(part).swept())
     shards.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
@@ -80,7 +84,7 @@ def sweep(index: Declaration, *, limit: int | None = None, patience: float = PAT
             end = _end_of_page(index, since, until, size)
             rows = _fallen_asleep(index, since, end)
             done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-            noted = shards.each(notes, lambda part, end=end: Store.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+            noted = shards.each(notes, lambda part, end=end: IdleStore.of(part).note_swept(notes[part], end))  # type: ignore[misc]
             shards.require()
             if not all(noted.values()):
                 break
@@ -88,19 +92,7 @@ def sweep(index: Declaration, *, limit: int | None = None, patience: float = PAT
     return done
 
 
-def note_removal(
-    index: Declaration, shards: EachShard, parts: Iterable[Declaration], before: int | None
-) -> None:
-    """Before a push removes members, note the latest time of activity that it considers idle. If a sweep finds that
-    this time isn't idle yet, the clock was ahead, and these members return. ``before``: the same before the rows were
-    read."""
-    after = asleep_since(index)
-    if after is not None:
-        moment = after if before is None else max(before, after)
-        shards.each(parts, lambda part: Store.of(part).note_removal(moment))
-
-
-def _end_of_page(index: Declaration, since: int | None, until: int, size: int) -> int:
+def _end_of_page(index: IdleIndex, since: int | None, until: int, size: int) -> int:
     """Return the time at which the last of the next ``size`` members was last seen."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
@@ -110,7 +102,7 @@ def _end_of_page(index: Declaration, since: int | None, until: int, size: int) -
     return moment if isinstance(moment, int) else until  # one that Python has none for: all at once
 
 
-def _fallen_asleep(index: Declaration, since: int | None, until: int) -> QuerySet[Any]:
+def _fallen_asleep(index: IdleIndex, since: int | None, until: int) -> QuerySet[Any]:
     """Return the rows, last seen after ``since`` and up to ``until``, that would be ranked if they were awake."""
     path = index.awake.path  # type: ignore[union-attr]
     rows = (
@@ -122,7 +114,37 @@ def _fallen_asleep(index: Declaration, since: int | None, until: int) -> QuerySe
     return rows if since is None else rows.filter(**{f"{path}__gt": MOMENT.value(since)})
 
 
-def write_seen(index: Declaration, pks: Iterable[Any]) -> list[Any]:
+def see(index: IdleIndex, missing: Sequence[Any], due: Sequence[Any]) -> None:
+    """Write to the column that members were seen now: ``due`` ones, if a transaction is open after that; and
+    ``missing`` ones, which aren't ranked and are pushed then, unless one is open. Raises
+    :exc:`~django_zrank.IndexUnavailable` if rows are locked."""
+    using = index.get_using()
+    if due and connections[using].in_atomic_block:
+        transaction.on_commit(partial(_see, index, (), due), using=using, robust=True)
+        due = ()
+    # A transaction's snapshot may be old, and what it reads of its own may be rolled back.
+    if is_open(connections[using]):
+        missing = ()
+    if missing or due:
+        _see(index, missing, due)
+
+
+def _see(index: IdleIndex, missing: Sequence[Any], due: Sequence[Any]) -> None:
+    try:
+        with without_waiting(connections[index.get_using()]):
+            locked = write_seen(index, [*missing, *due])
+            if missing:
+                push(index, missing)
+    except Busy as error:
+        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
+    if locked:
+        names = ", ".join(map(str, locked[:5]))
+        raise IndexUnavailable(
+            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+        )
+
+
+def write_seen(index: IdleIndex, pks: Iterable[Any]) -> list[Any]:
     """Write to the column of rows that they were seen now, and let it rest. Return those that stay locked, and are left
     as they are.
 
@@ -141,14 +163,14 @@ def write_seen(index: Declaration, pks: Iterable[Any]) -> list[Any]:
             # From the time in the column, which is older the longer the write has waited.
             rest = index.awake.rest - timedelta(seconds=monotonic() - began)  # type: ignore[union-attr]
             for part, own in index.split(texts).items() if rest > _NOW else ():
-                Store.of(part).rest_members(own, rest)
+                IdleStore.of(part).rest_members(own, rest)
         if not locked or monotonic() >= deadline:
             return locked
         todo = locked
         sleep(_PAUSE)
 
 
-def _write(index: Declaration, pks: list[Any]) -> list[Any]:
+def _write(index: IdleIndex, pks: list[Any]) -> list[Any]:
     try:
         return briefly(index.get_using(), lambda: _update(index, pks), patience=_PATIENCE)
     except (DataError, IntegrityError) as error:
@@ -158,7 +180,7 @@ def _write(index: Declaration, pks: list[Any]) -> list[Any]:
         return []
 
 
-def _update(index: Declaration, pks: list[Any]) -> list[Any]:
+def _update(index: IdleIndex, pks: list[Any]) -> list[Any]:
     using, name = index.get_using(), index.seen_field.name  # type: ignore[union-attr]
     rows = every_row(index.model, using).filter(pk__in=pks)
     skips = connections[using].features.has_select_for_update_skip_locked

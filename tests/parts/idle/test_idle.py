@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, models, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -19,17 +19,18 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.capture.triggers import drop
-from django_zrank.codec.columns import Awake
+from django_zrank.idle import extension
+from django_zrank.idle import sweep as idle_module
+from django_zrank.idle.awake import MOMENT, Awake
+from django_zrank.idle.extension import Idle
+from django_zrank.idle.store import IdleStore
+from django_zrank.idle.sweep import asleep_since, sweep
+from django_zrank.idle.touching import Touching, touched_key
 from django_zrank.models import Generation, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
-from django_zrank.scores import Scores
-from django_zrank.store import Store
-from django_zrank.sync import idle as idle_module
-from django_zrank.sync import verify as verify_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
-from django_zrank.sync.idle import asleep_since, sweep
 from django_zrank.sync.push import forget as forget_build
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -37,10 +38,11 @@ from django_zrank.sync.rows import forget
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.rankings import answer_by_sql
-from tests.testapp.models import Competitor, Player, Tag, Video
-
-from .interruptions import just_before
-from .mirror import contents
+from tests.sync.interruptions import just_before
+from tests.sync.mirror import contents
+from tests.test_async_versions import Both, verbs
+from tests.testapp.models import Competitor, Player, Tag, Ticket, Video
+from tests.testapp.zrank import PlayerAscending
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
@@ -92,8 +94,8 @@ def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
     forget(instance)
 
 
-def store_of(index: type[RankIndex]) -> Store:
-    return Store.of(index.instance())
+def store_of(index: type[RankIndex]) -> IdleStore:
+    return IdleStore.of(index.instance())
 
 
 def clean(index: type[RankIndex]) -> bool:
@@ -126,9 +128,9 @@ def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -
 def test_members_fall_asleep_without_a_write_to_their_row(videos: type[RankIndex]) -> None:
     made = make(1, 10, 20)
     with later(videos, 15 * DAY):
-        assert sync(videos).asleep == 1
+        assert sync(videos).worked["idle"] == 1
         assert ranked(videos) == {video.pk for video in made[:2]}
-        assert sync(videos).asleep == 0
+        assert sync(videos).worked["idle"] == 0
         assert clean(videos)
     assert not Mark.objects.filter(index=videos.instance().name).exists()
     for video in made:
@@ -145,14 +147,14 @@ def test_a_clock_that_is_set_forward_and_back(
     monkeypatch.setattr(idle_module, "PAGE_SIZE", most)
     made = make(1, 10, 20, 40)
     with later(videos, 25 * DAY):
-        assert sync(videos).asleep == 2
+        assert sync(videos).worked["idle"] == 2
         assert ranked(videos) == {made[0].pk}
     assert sync(videos).rebuilt == (most == 1)
     assert ranked(videos) == {video.pk for video in made[:3]} == awake()
-    assert sync(videos).asleep == 0
+    assert sync(videos).worked["idle"] == 0
     assert clean(videos)
     with later(videos, 15 * DAY):
-        assert sync(videos).asleep == 1
+        assert sync(videos).worked["idle"] == 1
         assert ranked(videos) == {video.pk for video in made[:2]}
 
 
@@ -184,7 +186,7 @@ def test_a_column_of_another_row_tells_too(declare: Declare) -> None:
     drain(index.instance())
     assert ranked(index) == {player.pk for player in players[:3]}
     with later(index, 15 * DAY):
-        assert sync(index).asleep == 1
+        assert sync(index).worked["idle"] == 1
         assert ranked(index) == {players[0].pk, players[2].pk}
         assert clean(index)
     drop("default", [index.instance().name])
@@ -205,7 +207,7 @@ def test_sleepers_leave_every_ranking(declare: Declare) -> None:
     for index in (criteria, dense):
         sync(index)
         with later(index, 15 * DAY):
-            assert sync(index).asleep == 8
+            assert sync(index).worked["idle"] == 8
             assert len(ranked(index)) == 4
             assert clean(index)
     drop("default", [criteria.instance().name, dense.instance().name])
@@ -248,11 +250,11 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
     drain(videos.instance())
     calls: list[int] = []
 
-    def late(index: RankIndex) -> int:
+    def late(extension: Idle, index: RankIndex, **how: Any) -> int:
         calls.append(1)
         return sweep(index) if len(calls) > 1 else 0  # who falls asleep after the first look's sweep
 
-    with later(videos, 15 * DAY), mock.patch.object(verify_module, "sweep", late):
+    with later(videos, 15 * DAY), mock.patch.object(Idle, "work", late):
         report = verify(videos.instance())
     assert len(calls) > 1
     assert report.ok
@@ -296,7 +298,7 @@ def test_a_build_of_another_period_knows_nothing_of_older_sweeps(videos: type[Ra
     index, store = videos.instance(), store_of(videos)
     with later(videos, 29 * DAY):
         rebuild(index)  # of a shorter period: swept up to yesterday
-    with mock.patch.object(Store, "note_swept", side_effect=KeyboardInterrupt):
+    with mock.patch.object(IdleStore, "note_swept", side_effect=KeyboardInterrupt):
         rebuild(index)
     assert store.swept().moment == pytest.approx((timezone.now() - MONTH).timestamp() * 1e6, abs=1e10)
 
@@ -363,9 +365,9 @@ def test_a_change_that_is_made_does_not_fail_by_its_touch(
 ) -> None:
     """Whoever is told that it failed makes it again."""
     (video,) = make(20)
-    with mock.patch.object(Scores, "_touch", side_effect=error):
+    with mock.patch.object(extension, "touch", side_effect=error):
         assert videos.scores.increment(video, 5) == 5
-    assert "not noted as a touch" in caplog.text
+    assert "not noted for idle" in caplog.text
     assert contents(videos) == {str(video.pk): 5}
 
 
@@ -386,7 +388,7 @@ def test_the_column_is_written_and_then_rests(videos: type[RankIndex], round_tri
     assert (len(round_trips), len(queries)) == (1, 0)
     video.refresh_from_db()
     assert video.seen == first
-    store.client.zadd(store.keys.touched, {str(video.pk): 0})  # it has rested
+    store.client.zadd(touched_key(store.keys), {str(video.pk): 0})  # it has rested
     videos.scores.touch(video)
     video.refresh_from_db()
     assert video.seen > first
@@ -397,9 +399,9 @@ def test_nothing_is_kept_of_whom_nobody_touches(videos: type[RankIndex]) -> None
     made = make(*[1] * 5)
     store = store_of(videos)
     videos.scores.touch(*made[:3])
-    store.client.zadd(store.keys.touched, {str(video.pk): 0 for video in made[:3]})
+    store.client.zadd(touched_key(store.keys), {str(video.pk): 0 for video in made[:3]})
     videos.scores.touch(made[4])
-    assert store.client.zrange(store.keys.touched, 0, -1) == [str(made[4].pk).encode()]
+    assert store.client.zrange(touched_key(store.keys), 0, -1) == [str(made[4].pk).encode()]
 
 
 def test_no_column_goes_back(videos: type[RankIndex]) -> None:
@@ -419,7 +421,7 @@ def test_a_touch_inside_a_transaction_is_written_after_it(videos: type[RankIndex
         assert timezone.now() - video.seen > DAY
     video.refresh_from_db()
     assert timezone.now() - video.seen < DAY
-    store_of(videos).client.delete(store_of(videos).keys.touched)
+    store_of(videos).client.delete(touched_key(store_of(videos).keys))
     Video.objects.update(seen=timezone.now() - 20 * DAY)
     with suppress(KeyError), transaction.atomic():
         videos.scores.touch(video)
@@ -478,11 +480,11 @@ def test_a_sweep_that_was_killed_is_done_again(videos: type[RankIndex]) -> None:
     index, made = videos.instance(), make(20, 1)
     with later(videos, 15 * DAY):
         with (
-            mock.patch.object(Store, "note_swept", side_effect=KeyboardInterrupt),
+            mock.patch.object(IdleStore, "note_swept", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
             sweep(index)
-        assert sync(index).asleep == 1
+        assert sync(index).worked["idle"] == 1
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
 
@@ -563,3 +565,63 @@ def test_another_period_is_another_declaration(declare: Declare) -> None:
     }
     assert len(digests) == 3
     assert Awake.parse(Video, None) is None
+
+
+def test_the_time_zone_of_a_request_keeps_no_member_awake(declare: Declare) -> None:
+    """Whichever process sweeps: the next one would not look for that member again."""
+    year = {"get_queryset": lambda self: Ticket.objects.filter(moment__year=2026)}
+    index = declare(Ticket, "-integer", idle=("moment", timedelta(days=30)), **year).instance()
+    moment = datetime(2026, 12, 31, 23, tzinfo=UTC)
+    ticket = Ticket.objects.create(integer=1, moment=moment)
+    with mock.patch.object(Awake, "condition", return_value=models.Q()):
+        rebuild(index)
+    assert contents(type(index)) == {str(ticket.pk): 1}
+    with (
+        timezone.override("Asia/Tokyo"),
+        mock.patch.object(idle_module, "asleep_since", return_value=MOMENT.whole(moment)),
+    ):
+        IdleStore.of(index).note_swept(IdleStore.of(index).swept(), 0)
+        assert sweep(index) == 1
+
+
+# Shards
+
+
+def test_members_of_all_shards_fall_asleep(declare: Declare) -> None:
+    index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=3)
+    now = timezone.now()
+    Video.objects.bulk_create(Video(total=n, seen=now - timedelta(days=1 + n % 2)) for n in range(12))
+    sync(index)
+    with later(index, timedelta(days=1.5)):
+        assert sync(index).worked["idle"] == 6
+        assert sum(IdleStore.of(part).size() for part in index.instance().parts) == 6
+
+
+def test_a_sweep_up_to_a_limit_reads_few_pages(declare: Declare) -> None:
+    index = declare(Video, "-total", idle=("seen", timedelta(days=3)), shards=7)
+    seen = timezone.now() - timedelta(days=2)
+    Video.objects.bulk_create(Video(total=n, seen=seen + timedelta(microseconds=n)) for n in range(140))
+    sync(index)
+    with later(index, timedelta(days=2)), CaptureQueriesContext(connection) as queries:
+        assert sweep(index.instance(), limit=50) == 50
+        assert len(queries) <= 20
+        drain(index.instance())
+        assert sum(IdleStore.of(part).size() for part in index.instance().parts) == 90
+        assert sweep(index.instance()) == 90
+
+
+# Touches, in coroutines, too
+
+
+@pytest.mark.parametrize("way", [lambda scores: scores, Both], ids=["blocking", "coroutine"])
+def test_touches(way: Callable[[Any], Any], declare: Declare) -> None:
+    index = declare(Video, "-views", idle=("seen", timedelta(days=30)))
+    rebuild(index.instance())
+    assert verbs(Touching) == {"touch"}
+    never = Video.objects.create(views=5)
+    assert way(index.scores).touch(never) is None
+    assert contents(index) == {str(never.pk): 5}
+    with pytest.raises(NotRanked, match="999 is not ranked"):
+        way(index.scores).touch(never, 999)
+    with pytest.raises(TypeError, match=r"touch\(\) needs idle with .* declares None"):
+        way(PlayerAscending.scores).touch(never)
