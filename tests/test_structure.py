@@ -116,11 +116,11 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks pool cluster models embedded transactions",
+    "exceptions signals conf recent deadline hooks pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
-    "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
+    "redis.servers redis.sending redis.replicas redis.loops redis.pipelines redis.executor",
     "store",
     "redis.trust",
     "redis",
@@ -132,7 +132,7 @@ LAYERS = [
     "erase.erasure",
     "checks",
     "sql",
-    "rest_framework testing management health metrics admin apps pytest_plugin",
+    "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The layers, from the bottom: each imports nothing of the package, not even types, but what is before or beside it. A
 package contains its modules but for those that are named themselves."""
@@ -187,6 +187,7 @@ OF_PARTS = {
 """The modules that a part brings, with its name."""
 
 NAMED = {
+    ("django_zrank.checks", "cluster"): "replicas are checked there, which a cluster has",
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",

@@ -58,9 +58,6 @@ class Request(NamedTuple):
     each: bool = False
     """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""
 
-    spread: bool = False
-    """True if its calls have keys of several shards, which may lie on several servers."""
-
     light: bool = False
     """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.asyncio import Redis
-from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError
+from redis.exceptions import ReadOnlyError, RedisError
 
 from ..conf import get_settings
 from ..queries.query import Once, Query, Step
@@ -94,7 +94,7 @@ async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
                     await redis.connection_pool.disconnect(inuse_connections=False)
                     replies += await _send_request(redis, part)
         return replies
-    except (RedisError, RedisClusterException) as error:
+    except RedisError as error:
         raise executor.translated(error) from error
 
 

@@ -100,9 +100,8 @@ class Replicas:
                 if not isinstance(request, Request):  # what only the database can test
                     request = query.send((yield request))
                     continue
-                spread = request.spread or len(states) > 1
                 calls = (*states, *request.calls)
-                replies = yield request._replace(calls=calls, replica=True, spread=spread)
+                replies = yield request._replace(calls=calls, replica=True)
                 for (part, keys), found in zip(parts, replies, strict=False):
                     part._require_fresh(keys, found)
                 request = query.send(replies[len(states) :])

@@ -83,6 +83,10 @@ PARTS: Final = {
         r"zrank\.sql\b|by_sql|by SQL|database_timeout",
         ((_INDEX, 'fallbacks["database"]'),),
     ),
+    "cluster": Part(
+        ("django_zrank/cluster", "tests/test_cluster.py", "tests/test_sharded_cluster.py"),
+        r"(?<!Galera )[Cc]luster|\b(Ask|Moved|TryAgain|SlotNotCovered)Error",
+    ),
     "erase": Part(
         (
             "django_zrank/erase",
