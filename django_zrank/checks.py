@@ -38,7 +38,7 @@ from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
-from .hooks import fallbacks
+from .hooks import fallbacks, sources
 from .index import RankIndex
 from .models import Mark
 from .queries.view import METHODS
@@ -77,8 +77,10 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 _CHOICES: Final = {
     "capture": ("triggers", "signals"),
     "unhealthy": ("raise", "serve_stale"),
-    "reads": ("primary", "replica"),
+    "reads": ("primary",),
 }
+_OF_PARTS: Final[dict[str, Mapping[str, Any]]] = {"unhealthy": fallbacks, "reads": sources}
+"""Choices that parts add."""
 
 
 def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
@@ -91,7 +93,7 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
-    choices = (*_CHOICES.get(name, (value,)), *(fallbacks if name == "unhealthy" else ()))
+    choices = (*_CHOICES.get(name, (value,)), *_OF_PARTS.get(name, ()))
     if value not in choices:
         return f"must be one of {', '.join(map(repr, choices))}"
     return None
@@ -115,7 +117,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
         hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
         return [checks.Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
-    parts = (_check_sharing, _check_options, _check_factory, _check_replicas, _check_tests)
+    parts = (_check_sharing, _check_options, _check_factory, _check_source, _check_tests)
     return list(chain.from_iterable(check(alias, config) for check in parts))
 
 
@@ -197,17 +199,10 @@ def _altering(options: dict[str, Any]) -> Iterator[str]:
     yield "encoding"
 
 
-_WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFactory")
-"""Ends of the names of factories that find replicas by themselves."""
-
-
-def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
-    is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
-    if is_alone and get_settings().reads == "replica":
-        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all reads go to the primary."
-        hint = "Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster."
-        yield checks.Warning(message, hint=hint, id="zrank.W007")
+def _check_source(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    """What those say that ``READS`` chooses in place of the primary."""
+    if source := sources.get(get_settings().reads):
+        yield from import_string(source.check)(alias, config)
 
 
 @register("zrank")

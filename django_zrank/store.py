@@ -15,6 +15,7 @@ from redis import Redis
 from .codec.layout import PLAIN, Layout
 from .codec.units import Number
 from .declaration import Declaration
+from .hooks import written
 from .members import batched
 from .queries.counts import Size
 from .queries.query import Query, drive, one
@@ -22,7 +23,6 @@ from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
-from .redis.replicas import wrote
 from .redis.scripts import Script
 from .redis.servers import node_of, primaries, server_of
 
@@ -350,7 +350,8 @@ class Store(Executor):
             if reply == [b"superseded"]:
                 return None
             _, version, *others = reply
-            wrote(live, (int(epoch.term or 0), int(version)))
+            for note in written:
+                note(live, (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
 

@@ -231,7 +231,6 @@ SETTINGS = [
     *(setting("zrank.E003", "UNHEALTHY", value) for value in ("explode", None)),
     *(setting("zrank.E003", "READS", value) for value in ("replicas", None)),
     *(setting("zrank.E003", "REPLICA_LAG", value) for value in (0, "5")),
-    setting("zrank.W007", "READS", "replica", "names no replicas"),
     *(setting("zrank.E003", "DATABASE_TIMEOUT", value) for value in (0, -1, float("nan"))),
     *(setting("zrank.E003", "KEEP_MARKS", value) for value in (-1, float("nan"))),
     setting("zrank.E012", "DEFAULT_INDEX", "teams"),

@@ -229,6 +229,7 @@ def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
         registry.unregister(index)
 
 
+@pytest.mark.part("replicas")
 def test_replicas_of_all_nodes_are_asked(redis_binary: str, settings: Any) -> None:
     settings.ZRANK = {"REPLICA_LAG": 3600.0}
     with Cluster(redis_binary, primaries=3, replicas=1) as cluster:

@@ -120,7 +120,7 @@ LAYERS = [
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
-    "redis.servers redis.sending redis.replicas redis.loops redis.pipelines redis.executor",
+    "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
     "store",
     "redis.trust",
     "redis",
@@ -131,7 +131,7 @@ LAYERS = [
     "sync",
     "erase.erasure",
     "checks",
-    "sql",
+    "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The layers, from the bottom: each imports nothing of the package, not even types, but what is before or beside it. A
@@ -187,11 +187,12 @@ OF_PARTS = {
 """The modules that a part brings, with its name."""
 
 NAMED = {
-    ("django_zrank.checks", "cluster"): "replicas are checked there, which a cluster has",
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
+    ("django_zrank.conf", "replicas"): "settings stand in one class: REPLICA_LAG",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
+    ("django_zrank.transactions", "replicas"): "an error speaks of replicas of the database",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
 }
 """Where code of the kernel still names a part, with the reason."""

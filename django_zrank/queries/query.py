@@ -51,7 +51,7 @@ class Once:
     """
 
     key: Hashable
-    begin: Callable[[Any], Query[None]]
+    begin: Callable[[Any], Query[Any]]
     is_due: Callable[[Any], bool]
 
 

@@ -52,9 +52,6 @@ class Request(NamedTuple):
     delay: float = 0.0
     """Seconds to wait before it is sent, while another client makes an intersection."""
 
-    replica: bool = False
-    """True if a replica is asked."""
-
     each: bool = False
     """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""
 

@@ -104,8 +104,6 @@ class Executor:
         if request.delay:
             sleep(request.delay)
         calls = request.calls
-        if request.replica:
-            return self.ask_replica(request)
         trips = [range(1)] if len(calls) == 1 else self.guard(in_trips, request)
         if len(trips) == 1:
             return self.guard(_send, request)
@@ -129,18 +127,6 @@ class Executor:
                 if not renew(client, error):
                     raise
                 return use(self.client, *given)
-        except RedisError as error:
-            raise self.translated(error) from error
-
-    def ask_replica(self, request: Request) -> list[Any]:
-        """Return the replies of replicas to a request."""
-        try:
-            client: Any = self.client
-            if has_several(client):
-                replies: list[Any] = client.ask_replicas(request)
-                return replies
-            cache: Any = caches[get_settings().redis_alias]
-            return send_all(guard(cache.client.get_client(write=False)), request.calls)
         except RedisError as error:
             raise self.translated(error) from error
 

@@ -69,8 +69,8 @@ class Loop:
 
         self.life = self._live()
 
-    async def client(self, alias: str, *, replica: bool = False) -> Client:
-        """Return the client for an alias of ``CACHES``, or for a replica that django-redis chooses."""
+    async def client(self, alias: str, *, write: bool = True) -> Client:
+        """Return the client for an alias of ``CACHES``; of the server that django-redis chooses to write or to read."""
         require_redis()
         entry = settings.CACHES.get(alias)
         made_for, cache = self.caches.get(alias, (None, None))
@@ -80,7 +80,7 @@ class Loop:
             self.caches[alias] = entry, cache
             for key in [key for key in self.clients if key[0] == alias]:  # other settings, in tests
                 await self.clients.pop(key).close()
-        number = cache.get_next_client_index(write=not replica)
+        number = cache.get_next_client_index(write=write)
         client = self.clients.get((alias, number))
         if client is None:
             # A factory may say that its clients block: then threads connect, too.

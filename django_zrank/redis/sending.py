@@ -24,7 +24,7 @@ def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
     A transaction about one shard is not cut. ``client``: needed if it knows several servers.
     """
     calls = request.calls
-    if request.replica or sum(call.cost for call in calls) <= _MOST:
+    if sum(call.cost for call in calls) <= _MOST:
         return [range(len(calls))]
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
