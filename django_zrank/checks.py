@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import inspect
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,13 +26,11 @@ from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 from django_redis.cache import RedisCache
 from django_redis.pool import get_connection_factory
-from redis.connection import parse_url
 
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
 from .capture.watched_tables import unseen_tables, watched_tables
-from .cluster import ConnectionFactory
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
@@ -42,7 +39,7 @@ from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
 from .extension import extensions, installed
-from .hooks import fallbacks
+from .hooks import fallbacks, sources
 from .index import RankIndex
 from .models import Mark
 from .queries.view import METHODS
@@ -78,14 +75,13 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     return errors
 
 
-_PASSWORD: Final = re.compile(r"(://[^/@,]*:)[^/@,]*@")
-"""The password in a URL."""
-
 _CHOICES: Final = {
     "capture": ("triggers", "signals"),
     "unhealthy": ("raise", "serve_stale"),
-    "reads": ("primary", "replica"),
+    "reads": ("primary",),
 }
+_OF_PARTS: Final[dict[str, Mapping[str, Any]]] = {"unhealthy": fallbacks, "reads": sources}
+"""Choices that parts add."""
 
 
 def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
@@ -98,7 +94,7 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be a positive number of seconds"
     if name == "key_prefix" and (not value or "{" in value or "}" in value):
         return "must be text without braces"
-    choices = (*_CHOICES.get(name, (value,)), *(fallbacks if name == "unhealthy" else ()))
+    choices = (*_CHOICES.get(name, (value,)), *_OF_PARTS.get(name, ()))
     if value not in choices:
         return f"must be one of {', '.join(map(repr, choices))}"
     return None
@@ -122,7 +118,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if not (isinstance(backend, type) and issubclass(backend, RedisCache)):
         hint = "Set its BACKEND to 'django_redis.cache.RedisCache'."
         return [checks.Error(f"CACHES[{alias!r}] is not a django-redis cache.", hint=hint, id="zrank.E005")]
-    parts = (_check_sharing, _check_options, _check_cluster, _check_replicas, _check_tests)
+    parts = (_check_sharing, _check_options, _check_factory, _check_source, _check_tests)
     return list(chain.from_iterable(check(alias, config) for check in parts))
 
 
@@ -177,13 +173,21 @@ def _client_options(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     location, options = config.get("LOCATION", ""), dict(config.get("OPTIONS", {}))
     factory: Any = get_connection_factory(options)
     for url in location.split(",") if isinstance(location, str) else location:
-        given = factory.make_connection_params(url)
-        if isinstance(factory, ConnectionFactory):  # it has no pool before it has connected
-            own = {**given, **factory.pool_cls_kwargs, **factory.redis_client_cls_kwargs}
-            yield {**own, **(parse_url(url) if "://" in url else {})}  # type: ignore[no-untyped-call]
+        if hasattr(factory, "client_options"):  # it has no pool before it has connected
+            yield factory.client_options(url)
         else:
-            pool = factory.get_connection_pool(given)
+            pool = factory.get_connection_pool(factory.make_connection_params(url))
             yield {**pool.connection_kwargs, "cache": getattr(pool, "cache", None)}
+
+
+def _check_factory(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    """What the connection factory itself says of its cache, if it says anything."""
+    try:
+        factory: Any = get_connection_factory(dict(config.get("OPTIONS", {})))
+    except Exception:  # noqa: BLE001 - _check_options() says what is wrong
+        return
+    if hasattr(factory, "check"):
+        yield from factory.check(alias, config)
 
 
 def _altering(options: dict[str, Any]) -> Iterator[str]:
@@ -196,33 +200,10 @@ def _altering(options: dict[str, Any]) -> Iterator[str]:
     yield "encoding"
 
 
-def _check_cluster(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    options, location = config.get("OPTIONS", {}), str(config.get("LOCATION"))
-    if options.get("CONNECTION_FACTORY") != "django_zrank.cluster.ConnectionFactory":
-        return
-    if "," in location or not location.startswith(("redis://", "rediss://")):
-        hint = "Name one node there, as redis://host:port, and others in OPTIONS['NODES'] as (host, port)."
-        problem = "The LOCATION of a cluster must be the URL of one node"
-    elif location_of(config)[-1] != "0":
-        hint = "Remove the number. A cluster has one database: give indexes that share it a KEY_PREFIX each."
-        problem = "The LOCATION of a cluster must name no database"
-    else:
-        return
-    shown = _PASSWORD.sub(r"\1…@", location)
-    yield checks.Error(f"CACHES[{alias!r}]: {problem}, not {shown!r}.", hint=hint, id="zrank.E007")
-
-
-_WITH_REPLICAS: Final = (".SentinelConnectionFactory", ".cluster.ConnectionFactory")
-"""Ends of the names of factories that find replicas by themselves."""
-
-
-def _check_replicas(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    location, factory = config.get("LOCATION"), config.get("OPTIONS", {}).get("CONNECTION_FACTORY", "")
-    is_alone = isinstance(location, str) and "," not in location and not factory.endswith(_WITH_REPLICAS)
-    if is_alone and get_settings().reads == "replica":
-        message = f"ZRANK['READS'] is 'replica', and CACHES[{alias!r}] names no replicas: all reads go to the primary."
-        hint = "Name replicas in its LOCATION, after the primary and a comma; or use Sentinel or a cluster."
-        yield checks.Warning(message, hint=hint, id="zrank.W007")
+def _check_source(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
+    """What those say that ``READS`` chooses in place of the primary."""
+    if source := sources.get(get_settings().reads):
+        yield from import_string(source.check)(alias, config)
 
 
 @register("zrank")

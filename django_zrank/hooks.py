@@ -5,13 +5,14 @@ Functions are named by dotted paths, and imported when they are called: a projec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from django.utils.module_loading import import_string
 
 from .conf import get_settings
 
-__all__ = ["Fallback", "companions", "fallback", "fallbacks"]
+__all__ = ["Fallback", "Source", "companions", "fallback", "fallbacks", "sources", "written"]
 
 
 class Fallback(NamedTuple):
@@ -31,6 +32,31 @@ class Fallback(NamedTuple):
 
 fallbacks: Final[dict[str, Fallback]] = {}
 """The fallbacks by the values of ``ZRANK["UNHEALTHY"]`` that choose them."""
+
+
+class Source(NamedTuple):
+    """Servers that rankings are read from in place of the primary."""
+
+    function: str
+    """The dotted path of a function of a :class:`~django_zrank.redis.reader.Reader`, of a function that makes a query
+    of the live keys, and of a view. It returns the steps to the answer."""
+
+    check: str
+    """The dotted path of a system check, if ``ZRANK["READS"]`` chooses them: a function of the alias in ``CACHES`` and
+    its entry there."""
+
+    def asking(self, *args: Any) -> Any:
+        """Call the function."""
+        return import_string(self.function)(*args)
+
+
+sources: Final[dict[str, Source]] = {}
+"""The sources by the values of ``ZRANK["READS"]`` and the arguments of ``using()`` that choose them; without
+"primary"."""
+
+written: Final[list[Callable[[Any, tuple[int, int]], None]]] = []
+"""Functions that are called after a write of this process: with the :class:`~django_zrank.redis.keys.Keys` of the
+generation that was written to, and with the term and the version of the write."""
 
 companions: Final[dict[str, str]] = {}
 """The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the name

@@ -17,7 +17,7 @@ from .codec.units import Band
 from .declaration import Declaration, Member
 from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .hooks import fallback
+from .hooks import fallback, sources
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
@@ -134,8 +134,9 @@ class Ranking(
 
         Raises ``ValueError``.
         """
-        if server not in ("primary", "replica"):
-            raise ValueError(f"using: expected 'primary' or 'replica', not {server!r}")
+        choices = ("primary", *sources)
+        if server not in choices:
+            raise ValueError(f"using: expected {' or '.join(map(repr, choices))}, not {server!r}")
         chosen = copy(self)
         chosen.server = server
         return chosen

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from redis import Redis
 
-from .cluster import name_of_node, node_of, primaries
 from .codec.layout import PLAIN, Layout
 from .codec.units import Number
 from .declaration import Declaration
+from .hooks import written
 from .members import batched
 from .queries.counts import Size
 from .queries.query import Query, drive, one
@@ -23,8 +23,8 @@ from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
-from .redis.replicas import wrote
 from .redis.scripts import Script
+from .redis.servers import node_of, primaries, server_of
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
@@ -272,8 +272,8 @@ class Store(Executor):
         return self.guard(lambda client: node_of(client, self.keys.meta).info())
 
     def node(self) -> str:
-        """Return the name of the node of a cluster that holds the index; '' without a cluster."""
-        return self.guard(name_of_node, self.keys.meta)
+        """Return the name of the server that holds the index; '' for the only one."""
+        return self.guard(server_of, self.keys.meta)
 
     def memory(self) -> int:
         """Return Redis's estimate of the bytes that members take, without facet rankings."""
@@ -335,7 +335,8 @@ class Store(Executor):
             if reply == [b"superseded"]:
                 return None
             _, version, *others = reply
-            wrote(live, (int(epoch.term or 0), int(version)))
+            for note in written:
+                note(live, (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), refused)
 
@@ -562,8 +563,8 @@ class Store(Executor):
         return checked
 
     def eviction_policy(self) -> str | None:
-        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of a
-        cluster, the first other one of a node: slots move.
+        """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of several
+        servers, the first other one: indexes move among them.
 
         Read by INFO, which accounts without CONFIG may use, too.
         """

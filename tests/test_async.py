@@ -24,7 +24,6 @@ from django.urls import path
 from redis import Redis
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex, Ranking
-from django_zrank.cluster import ConnectionFactory
 from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.request import Call, Request
 from django_zrank.redis import asynchronous, loops, pipelines, reader
@@ -402,7 +401,7 @@ def test_all_replicas_are_asked(settings: Any) -> None:
 
     async def ports() -> set[int]:
         loop = await loops.running_loop()
-        found = [await loop.client("zrank", replica=True) for _ in range(200)]
+        found = [await loop.client("zrank", write=False) for _ in range(200)]
         return {one.redis.connection_pool.connection_kwargs["port"] for one in found}  # type: ignore[union-attr]
 
     assert asyncio.run(ports()) == {2, 3}
@@ -423,21 +422,6 @@ def test_a_build_of_another_declaration_that_is_put_in_place(waiting: Redis) -> 
                 await verb(7)
 
     asyncio.run(ask())
-
-
-def test_a_cluster_that_is_down(settings: Any) -> None:
-    factory = "django_zrank.cluster.ConnectionFactory"
-    use_redis(settings, f"redis://127.0.0.1:{free_port()}", CONNECTION_FACTORY=factory)
-    made_in: set[int] = set()
-
-    def make(*args: Any) -> Any:
-        made_in.add(threading.get_ident())
-        return real(*args)
-
-    real = ConnectionFactory._make
-    with mock.patch.object(ConnectionFactory, "_make", make):
-        assert {type(one) for one in refusals(RANKING.acount)} == {IndexUnavailable}
-    assert threading.get_ident() not in made_in  # where a loop runs
 
 
 def refusals(ask: Callable[[], Awaitable[Any]], times: int = 3) -> list[Any]:

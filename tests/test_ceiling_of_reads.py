@@ -127,7 +127,7 @@ def measure(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Measure:
 
         return sending
 
-    for name in ("send", "send_all", "send_spread"):
+    for name in ("send", "send_all"):
         monkeypatch.setattr(executor, name, counting(getattr(executor, name)))
 
     def measure(ask: Callable[[], Any]) -> list[tuple[int, int]]:
@@ -218,7 +218,7 @@ def test_what_is_not_cut_is_seen(
 def request(costs: Sequence[int], shards: Sequence[int], *, atomic: bool = False) -> Request[Any]:
     keys = [Keys.of("zrank", f"heavy-{shard}").meta for shard in shards]
     calls = [Call("TYPE", (key,), (), cost) for key, cost in zip(keys, costs, strict=True)]
-    return Request(calls, spread=True, atomic=atomic)
+    return Request(calls, atomic=atomic)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_coroutines_cut_them_too(zrank: Redis, monkeypatch: pytest.MonkeyPatch) 
 
         monkeypatch.setattr(module, name, sending)
 
-    note(executor, "send_spread")
+    note(executor, "send_all")
     note(asynchronous, "_send_request")
     some = range(1, 301, 2)
     ranks = index.ranking.ranks(some)

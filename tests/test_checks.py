@@ -144,11 +144,6 @@ def cache(location: Any = "redis://127.0.0.1:6379/1", **options: Any) -> dict[st
     return {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": TIMEOUTS | options}
 
 
-def clustered(location: str) -> dict[str, Any]:
-    """A cache whose server is a cluster."""
-    return cache(location, CONNECTION_FACTORY="django_zrank.cluster.ConnectionFactory")
-
-
 EXTRA = Player.objects.extra(tables=["testapp_club"])
 NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
 
@@ -237,7 +232,6 @@ SETTINGS = [
     *(setting("zrank.E003", "UNHEALTHY", value) for value in ("explode", None)),
     *(setting("zrank.E003", "READS", value) for value in ("replicas", None)),
     *(setting("zrank.E003", "REPLICA_LAG", value) for value in (0, "5")),
-    setting("zrank.W007", "READS", "replica", "names no replicas"),
     *(setting("zrank.E003", "DATABASE_TIMEOUT", value) for value in (0, -1, float("nan"))),
     *(setting("zrank.E003", "KEEP_MARKS", value) for value in (-1, float("nan"))),
     setting("zrank.E012", "DEFAULT_INDEX", "teams"),
@@ -259,14 +253,6 @@ CACHES = [
         index={"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1/1"},
     ),
     caching("zrank.E006", "decoded", index=cache(CONNECTION_POOL_KWARGS={"decode_responses": True})),
-    *(
-        caching("zrank.E007", name, said, index=clustered(location))
-        for name, location, said in [
-            ("a database of a cluster", "redis://node-1:6379/3", "no database"),
-            ("the nodes of a cluster", "redis://node-1:6379,redis://node-2:6379", "URL of one node"),
-            ("the socket of a node", "unix:///run/redis.sock", "URL of one node"),
-        ]
-    ),
     caching("zrank.W001", "the same place", r"'pages'.*cache\.clear\(\)", index=cache(), pages=cache()),
     caching(
         "zrank.W001",
@@ -798,14 +784,6 @@ def test_whatever_is_declared_is_answered_by_messages(
         messages = checks.check_indexes(None)
         assert all(message.id and message.hint for message in messages)
         assert [index.name for index in registry.all()][:1] == ["player"]
-
-
-def test_no_message_shows_a_password(settings: Any) -> None:
-    location = "redis://:s3cret@node-1:6379/3,redis://user:s3cret@node-2:6379"
-    settings.CACHES = {"zrank": clustered(location)}
-    (found,) = [message for message in run_checks(tags=["zrank"]) if message.id == "zrank.E007"]
-    assert "s3cret" not in f"{found.msg} {found.hint}"
-    assert "redis://:…@node-1:6379/3,redis://user:…@node-2:6379" in found.msg
 
 
 def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(

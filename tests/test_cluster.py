@@ -6,27 +6,31 @@ import asyncio
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.core.cache import caches
+from django.core.checks import run_checks
 from django.db import connection
 from django_redis import get_redis_connection
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisClusterException, ResponseError, SlotNotCoveredError
 
 from django_zrank import NotRanked
-from django_zrank import cluster as connections
+from django_zrank.cluster import client as clients
+from django_zrank.cluster.connections import ConnectionFactory
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.queries.request import Call
-from django_zrank.redis import reader_of, sending
+from django_zrank.redis import reader_of
 from django_zrank.store import Store
 from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.push import push
@@ -35,13 +39,15 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import reset, settings_for
 from tests.clusters import Cluster
-from tests.servers import RedisServer
+from tests.servers import RedisServer, free_port
+from tests.sync.conftest import use_redis
 from tests.sync.mirror import assert_mirrors
 from tests.testapp.models import Competitor, Guild
 from tests.testapp.zrank import CompetitorRank, PlayerAscending
 from tests.writes import begin_write
 
 INDEX = CompetitorRank.instance()
+FACTORY = "django_zrank.cluster.ConnectionFactory"
 
 
 def use(settings: Any, cluster: Cluster, **options: Any) -> None:
@@ -59,6 +65,26 @@ def owner(cluster: Cluster, store: Store) -> RedisServer:
     return cluster.owner(key_slot(store.keys.meta.encode()))
 
 
+LOCATIONS = [
+    ("redis://node-1:6379/3", "must name no database, not 'redis://node-1:6379/3'"),
+    ("redis://node-1:6379,redis://node-2:6379", "must be the URL of one node"),
+    ("unix:///run/redis.sock", "must be the URL of one node"),
+    ("redis://:s3cret@node-1/3,redis://u:s3cret@node-2", "not 'redis://:…@node-1/3,redis://u:…@node-2'"),
+]
+
+
+@pytest.mark.parametrize(("location", "said"), LOCATIONS)
+def test_a_location_that_is_not_one_node(settings: Any, location: str, said: str) -> None:
+    """No message shows a password."""
+    options = {"CONNECTION_FACTORY": FACTORY, "SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location, "OPTIONS": options}
+    settings.CACHES = {**settings.CACHES, "zrank": cache}
+    (message,) = [one for one in run_checks(tags=["zrank"]) if one.id == "zrank.E007"]
+    assert said in message.msg
+    assert message.hint
+    assert "s3cret" not in f"{message.msg} {message.hint}"
+
+
 class TestConnection:
     def test_threads_share_one_client(self, three: Cluster, settings: Any) -> None:
         use(settings, three)
@@ -71,7 +97,7 @@ class TestConnection:
         """Though another thread of its parent's holds the locks."""
         use(settings, three)
         client = get_redis_connection("zrank")
-        with connections.ConnectionFactory._lock, client.nodes_manager._lock:
+        with ConnectionFactory._lock, client.nodes_manager._lock:
             child = os.fork()
             if child == 0:
                 status = 1
@@ -88,7 +114,7 @@ class TestConnection:
         with Cluster(redis_binary) as cluster:
             cluster.nodes[0].kill()
             options = settings_for(cluster)["CACHES"]["zrank"]["OPTIONS"]
-            client = connections.ConnectionFactory(options).connect(cluster.url)
+            client = ConnectionFactory(options).connect(cluster.url)
             assert len(client.get_primaries()) == 3
 
     def test_coroutines_are_answered(self, three: Cluster, settings: Any) -> None:
@@ -98,6 +124,35 @@ class TestConnection:
             return await asyncio.gather(PlayerAscending.ranking.acount(), CompetitorRank.ranking.atop(3))
 
         assert asyncio.run(ask()) == [0, []]
+
+    def test_a_cluster_that_is_down_is_left_to_threads(self, settings: Any) -> None:
+        """Connecting to it blocks, too."""
+        use_redis(settings, f"redis://127.0.0.1:{free_port()}", CONNECTION_FACTORY=FACTORY)
+        made_in: set[int] = set()
+
+        def make(*args: Any) -> Any:
+            made_in.add(threading.get_ident())
+            return real(*args)
+
+        async def ask() -> list[Any]:
+            return await asyncio.gather(PlayerAscending.ranking.acount(), return_exceptions=True)
+
+        real = ConnectionFactory._make
+        with mock.patch.object(ConnectionFactory, "_make", make):
+            assert [type(one) for one in asyncio.run(ask())] == [IndexUnavailable]
+        assert made_in
+        assert threading.get_ident() not in made_in  # where the loop runs
+
+    @pytest.mark.parametrize("error", [RedisClusterException, SlotNotCoveredError])
+    def test_errors_that_are_none_of_redis_are_ours(
+        self, three: Cluster, settings: Any, error: type[Exception]
+    ) -> None:
+        use(settings, three)
+        with (
+            mock.patch("redis.cluster.RedisCluster.execute_command", side_effect=error("gone")),
+            pytest.raises(IndexUnavailable, match="gone"),
+        ):
+            PlayerAscending.ranking.rank(1)
 
     def test_the_server_of_an_index_is_the_node_that_it_lies_on(self, three: Cluster, settings: Any) -> None:
         use(settings, three)
@@ -285,7 +340,7 @@ class TestSlotsThatMove:
 
     def test_without_the_guard_key(self, moved: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
         """Scripts touch what has moved, or has not arrived: within the second for which a server is believed."""
-        monkeypatch.setattr(sending, "guard_of", lambda key: key)
+        monkeypatch.setattr(clients, "_guarded", lambda call: call)
         believe(monkeypatch)
         try:
             moved.go(last="memberships")

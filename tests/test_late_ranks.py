@@ -18,7 +18,7 @@ from django.db import connections
 from django.db.models import Q
 from django.template import Context, Template
 
-from django_zrank import Entry
+from django_zrank import Entry, RankIndex
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.queries.request import Request
 from django_zrank.redis import reader_of
@@ -27,16 +27,19 @@ from django_zrank.redis.scripts import COUNT_BEFORE, DEAL
 from django_zrank.store import Store
 from tests.populations import fill, load
 from tests.sharded import sharded
-from tests.test_replicas import Replicated
 from tests.test_sharded import forget_trust
-from tests.testapp.models import Player
+from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
 
-class Late(Replicated):
+class Late(RankIndex):
     name = "late"
+    model = Competitor
+    order = ("-points", "lost")
+    facets = ("region", "platform")
+    ranking_method = "dense"
     band = 10**6
 
 

@@ -10,16 +10,17 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.db.models import Q
 from redis.connection import AbstractConnection
 from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex, Ranking, register
 from django_zrank.exceptions import IndexUnavailable
-from django_zrank.redis import replicas
 from django_zrank.redis.keys import Keys
-from django_zrank.redis.replicas import NoFreshReplica, Replicas
 from django_zrank.registry import registry
+from django_zrank.replicas import reading
+from django_zrank.replicas.reading import NoFreshReplica, Replicas, replicas_of
 from django_zrank.store import Change, Store
 from django_zrank.sync.each_shard import breaker
 from django_zrank.testing import reset
@@ -149,10 +150,9 @@ def pair(
         fill(PlayerAscending, {pk: pk for pk in range(1, 9)})
         pair.catch_up()
         # Looks at the primary are no part of the answers: there is one, here, however slow the machine is.
-        monkeypatch.setattr(replicas, "_LOOK", 3600.0)
+        monkeypatch.setattr(reading, "_LOOK", 3600.0)
+        replicas_of.cache_clear()
         for index in (Replicated, sharded(Replicated, 3), PlayerAscending):
-            index.ranking._reader.trust.until = 0.0
-            index.ranking.top(1)
             index.ranking.using("replica").top(1)
         yield pair
 
@@ -335,17 +335,17 @@ class TestAge:
     @pytest.mark.slow
     @on_a_pair
     def test_others_may_be_behind(self, behind: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(replicas, "_written", {})
+        monkeypatch.setattr(reading, "_written", {})
         put("5", -1)
-        replicas._written.clear()  # as in another process
+        reading._written.clear()  # as in another process
         assert behind.answers(best) == (1, True)
 
     @on_a_pair
     def test_within_a_bound(self, behind: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(replicas, "_written", {})
+        monkeypatch.setattr(reading, "_written", {})
         settings.ZRANK = {**settings.ZRANK, "REPLICA_LAG": 0.2}
         put("5", -1)
-        replicas._written.clear()
+        reading._written.clear()
         wait_for(lambda: best() == 5, 10)
         assert behind.answers(best) == (5, False)
 
@@ -390,7 +390,7 @@ class TestAge:
         pair.replica.freeze()
         try:
             assert best() == 1
-            assert PlayerAscending.ranking._reader.replicas.until  # which is not asked again at once
+            assert replicas_of(PlayerAscending.ranking._reader).until  # which is not asked again at once
             assert best() == 1
         finally:
             pair.replica.thaw()
@@ -400,7 +400,7 @@ class TestAge:
 @on_a_pair
 def test_both_that_hang_cost_two_timeouts(pair: Pair, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     use_redis(settings, f"{pair.primary.url},{pair.replica.url}", SOCKET_TIMEOUT=0.2)
-    monkeypatch.setattr(replicas, "_LOOK", 0.0)
+    monkeypatch.setattr(reading, "_LOOK", 0.0)
     waited, read = [], AbstractConnection.read_response
 
     def count(connection: Any, *args: Any, **kwargs: Any) -> Any:
@@ -424,13 +424,27 @@ def test_both_that_hang_cost_two_timeouts(pair: Pair, settings: Any, monkeypatch
 
 
 def test_a_generation_that_no_look_has_found() -> None:
-    mine, others = Replicas(), Keys.of("zrank", "of-another-declaration").at("00000000-another")
+    mine = Replicas(PlayerAscending.ranking._reader)
+    others = Keys.of("zrank", "of-another-declaration").at("00000000-another")
     state = [b"00000000-another", None, b"1", b"9"]
     mine.note(monotonic(), "11111111-mine", (1, 5))
     with pytest.raises(NoFreshReplica):
         mine._require_fresh(others, state)
     mine.note(monotonic(), others.generation, (1, 5))
     mine._require_fresh(others, state)
+
+
+def test_a_cache_that_names_no_replicas(settings: Any) -> None:
+    settings.CACHES = {
+        **settings.CACHES,
+        "zrank": {**settings.CACHES["zrank"], "LOCATION": "redis://node:1/0"},
+    }
+    settings.ZRANK = {"READS": "replica"}
+    assert [one.msg for one in run_checks(tags=["zrank"]) if one.id == "zrank.W007"] == [
+        "ZRANK['READS'] is 'replica', and CACHES['zrank'] names no replicas: all reads go to the primary."
+    ]
+    settings.CACHES["zrank"]["LOCATION"] = "redis://node:1/0,redis://node:2/0"
+    assert not [one for one in run_checks(tags=["zrank"]) if one.id == "zrank.W007"]
 
 
 def test_only_two_kinds_of_servers() -> None:

@@ -15,10 +15,12 @@ from redis.crc import key_slot
 from redis.exceptions import TimeoutError
 
 from django_zrank import RankIndex
+from django_zrank.cluster.client import Cluster as ClusterClient
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
 from django_zrank.queries.query import drive
-from django_zrank.redis import executor, reader_of, sending
+from django_zrank.queries.request import Request
+from django_zrank.redis import reader_of, sending
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.rebuild import rebuild
@@ -73,13 +75,13 @@ def test_heavy_calls_go_to_each_node_one_by_one(
 ) -> None:
     ranks = index.ranking.ranks(range(1, 51))
     trips = []
-    send_spread = executor.send_spread
+    send_request = ClusterClient.send_request
 
-    def send(client: Any, calls: Any, **how: Any) -> Any:
-        trips.append(Counter(client.get_node_from_key(call.keys[0]).name for call in calls if call.cost))
-        return send_spread(client, calls, **how)
+    def send(client: Any, request: Request[Any]) -> Any:
+        trips.append(Counter(client.server_of(call.keys[0]) for call in request.calls if call.cost))
+        return send_request(client, request)
 
-    monkeypatch.setattr(executor, "send_spread", send)
+    monkeypatch.setattr(ClusterClient, "send_request", send)
     monkeypatch.setattr(sending, "_MOST", 1)
     assert index.ranking.ranks(range(1, 51)) == ranks
     assert {max(trip.values()) for trip in trips} == {1}
@@ -227,6 +229,7 @@ def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
         registry.unregister(index)
 
 
+@pytest.mark.part("replicas")
 def test_replicas_of_all_nodes_are_asked(redis_binary: str, settings: Any) -> None:
     settings.ZRANK = {"REPLICA_LAG": 3600.0}
     with Cluster(redis_binary, primaries=3, replicas=1) as cluster:

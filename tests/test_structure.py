@@ -117,11 +117,11 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks pool cluster models embedded transactions",
+    "exceptions signals conf recent deadline hooks pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
-    "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
+    "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
     "redis.trust",
     "redis",
@@ -133,8 +133,8 @@ LAYERS = [
     "erase.erasure",
     "checks",
     "idle",
-    "sql",
-    "rest_framework testing management health metrics admin apps pytest_plugin",
+    "sql replicas",
+    "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]
 """The layers, from the bottom: each imports nothing of the package, not even types, but what is before or beside it. A
 package contains its modules but for those that are named themselves."""
@@ -191,9 +191,11 @@ OF_PARTS = {
 NAMED = {
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
     ("django_zrank.checks", "idle"): "a hint says how to rank the rows of the last days",
+    ("django_zrank.conf", "replicas"): "settings stand in one class: REPLICA_LAG",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
+    ("django_zrank.transactions", "replicas"): "an error speaks of replicas of the database",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
 }
 """Where code of the kernel still names a part, with the reason."""

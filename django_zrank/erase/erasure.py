@@ -193,7 +193,7 @@ def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
             elif kind in _REMOVALS:
                 calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
             removed["once"] += kind == "once"
-        replies = store.send(Request([call for _, call in calls], spread=True)) if calls else []
+        replies = store.send(Request([call for _, call in calls])) if calls else []
         for (kind, _), reply in zip(calls, replies, strict=True):
             removed[kind] += reply
     return removed

@@ -276,7 +276,7 @@ class Drawing:
             if len(queries) == 1:
                 yield from queries[0]
             else:
-                yield from together(queries, spread=len(self.shards.keys) > 1)
+                yield from together(queries)
             if self._is_large:
                 self._gathering, self._tests = "no", False
                 return (yield from self._from_band(band))

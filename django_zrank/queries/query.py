@@ -51,7 +51,7 @@ class Once:
     """
 
     key: Hashable
-    begin: Callable[[Any], Query[None]]
+    begin: Callable[[Any], Query[Any]]
     is_due: Callable[[Any], bool]
 
 
@@ -90,14 +90,11 @@ def one(call: Call, **how: bool) -> Query[Any]:
     return reply
 
 
-def together(
-    queries: Sequence[Query[Answer]], *, spread: bool = False, at_once: int | None = None
-) -> Query[list[Answer]]:
+def together(queries: Sequence[Query[Answer]], *, at_once: int | None = None) -> Query[list[Answer]]:
     """Return the answers of several queries side by side: what they request shares round trips, what blocks is called
     in one thread. An error ends all of them. None of them may yield a :class:`Once`.
 
-    ``spread``: true if they have keys of several shards. ``at_once``: the most that go in one round trip, or fewer, as
-    they cost; all if it is None."""
+    ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
     answers: dict[int, Answer] = {}
     waiting: dict[int, Request] = {}
     blocking: dict[int, Callable[[], Any]] = {}
@@ -122,7 +119,7 @@ def together(
                 advance(at, outcome)
             continue
         sent = _first(waiting, at_once)
-        replies = iter((yield merged(list(sent.values()), spread=spread)))
+        replies = iter((yield merged(list(sent.values()))))
         # Those that have begun end first, because what they have put into Redis expires.
         later = {at: request for at, request in waiting.items() if at not in sent}
         waiting.clear()
@@ -136,7 +133,7 @@ def _call_all(calls: Iterable[Callable[[], Any]]) -> list[Any]:
     return [call() for call in calls]
 
 
-def merged(requests: Sequence[Request], *, spread: bool = False, each: bool = False) -> Request:
+def merged(requests: Sequence[Request], *, each: bool = False) -> Request:
     """Return one request for the calls of several."""
     return Request(
         tuple(chain.from_iterable(request.calls for request in requests)),
@@ -144,7 +141,6 @@ def merged(requests: Sequence[Request], *, spread: bool = False, each: bool = Fa
         atomic=any(request.atomic for request in requests),
         delay=min(request.delay for request in requests),
         each=each,
-        spread=spread or any(request.spread for request in requests),
     )
 
 
@@ -217,6 +213,6 @@ class Shards(NamedTuple):
         """Return the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
         own."""
         if members is None:
-            return together([ask(keys) for keys in self.keys], spread=True)
+            return together([ask(keys) for keys in self.keys])
         own = self.split(members)
-        return together([ask(self.keys[shard], some) for shard, some in own.items()], spread=True)
+        return together([ask(self.keys[shard], some) for shard, some in own.items()])

@@ -52,14 +52,8 @@ class Request(NamedTuple):
     delay: float = 0.0
     """Seconds to wait before it is sent, while another client makes an intersection."""
 
-    replica: bool = False
-    """True if a replica is asked."""
-
     each: bool = False
     """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""
-
-    spread: bool = False
-    """True if its calls have keys of several shards, which may lie on several servers."""
 
     light: bool = False
     """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""

@@ -140,7 +140,7 @@ class ShardedView:
         """Look up the sort keys of those members that are ranked."""
         split = self.shards.split(dict.fromkeys(members))
         queries = [Locate(own).query(self.plain, self.shards.keys[shard]) for shard, own in split.items()]
-        answers = yield from together(queries, spread=True)
+        answers = yield from together(queries)
         return {
             member: SortKey(location.score, location.stored)
             for own, (_, found) in zip(split.values(), answers, strict=True)
@@ -154,7 +154,7 @@ class ShardedView:
             return (yield from self._count(sort_keys))
         ties = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
         both: list[Query[Any]] = [self._count(sort_keys), self.count_values(ties)]
-        counted, before = yield from together(both, spread=True)
+        counted, before = yield from together(both)
         return counted._replace(before=before)  # type: ignore[no-any-return]
 
     def _count(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
@@ -321,7 +321,7 @@ class ShardedView:
             PageAt(a + (b - a) * (first - start) // (end - start), 1).query(self.plain, self.shards.keys[at])
             for at, a, b in ranges
         ]
-        pages = yield from together(guesses, spread=True)
+        pages = yield from together(guesses)
         weights = {
             sort_key: b - a
             for (_, a, b), page in zip(ranges, pages, strict=True)
@@ -455,7 +455,7 @@ class ShardedView:
         first, last = max(0, position - back), min(counted.size, position + ahead + counted.here) - 1
         if first > last:
             return between([])
-        both = yield from together([self.read_at(at, 1) for at in (first, last)], spread=True)
+        both = yield from together([self.read_at(at, 1) for at in (first, last)])
         return between([sort_key for _, found in both for sort_key in found])
 
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.asyncio import Redis
-from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError
+from redis.exceptions import ReadOnlyError, RedisError
 
 from ..conf import get_settings
 from ..queries.query import Once, Query, Step
 from ..queries.request import Blocking, Request
-from .loops import Loop, running_loop
+from .loops import Client, Loop, running_loop
 from .pipelines import fresh, send_all, send_once
 from .sending import in_trips
 
 if TYPE_CHECKING:
     from .executor import Executor
 
-__all__ = ["adrive"]
+__all__ = ["adrive", "send_by"]
 
 Answer = TypeVar("Answer")
 
@@ -79,23 +79,31 @@ async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
     if request.delay:
         await asyncio.sleep(request.delay)
     try:
-        client = await loop.client(get_settings().redis_alias, replica=request.replica)
-        if (redis := client.redis) is None:
+        client = await loop.client(get_settings().redis_alias)
+        if client.redis is None:
             return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
-        if request.light and client.pipelines and not request.writes:
-            return await client.pipelines.send(request.calls)
+        trips = in_trips(None, request)
+        if len(trips) == 1:
+            return await send_by(client, request)
         replies: list[Any] = []
-        for trip in in_trips(None, request):
-            part = request._replace(calls=[request.calls[at] for at in trip])
-            async with client.free:
-                try:
-                    replies += await _send_request(redis, part)
-                except ReadOnlyError:  # as in Executor.guard()
-                    await redis.connection_pool.disconnect(inuse_connections=False)
-                    replies += await _send_request(redis, part)
+        for trip in trips:
+            replies += await send_by(client, request._replace(calls=[request.calls[at] for at in trip]))
         return replies
-    except (RedisError, RedisClusterException) as error:
+    except RedisError as error:
         raise executor.translated(error) from error
+
+
+async def send_by(client: Client, request: Request) -> list[Any]:
+    """Return the replies of the server of a client to a request, in one round trip."""
+    redis: Any = client.redis
+    if request.light and client.pipelines and not request.writes:
+        return await client.pipelines.send(request.calls)
+    async with client.free:
+        try:
+            return await _send_request(redis, request)
+        except ReadOnlyError:  # as in Executor.guard()
+            await redis.connection_pool.disconnect(inuse_connections=False)
+            return await _send_request(redis, request)
 
 
 async def _send_request(client: Redis, request: Request) -> list[Any]:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import sleep
 from typing import Any, TypeVar
 
 from django.core.cache import caches
 from redis import Redis
-from redis.exceptions import (
-    ConnectionError,
-    DataError,
-    MovedError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-    SlotNotCoveredError,
-)
+from redis.exceptions import DataError, RedisError, ResponseError
 
-from ..cluster import is_cluster, renew, use_replica
 from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
 from ..queries.query import Once, Query, drive, one
 from ..queries.request import Call, Request, Swapped
-from .fanout import send_spread
 from .isolation import is_testing, require_redis
 from .keys import Keys
 from .sending import in_trips, send, send_all, send_each, send_once
+from .servers import has_several, renew
 
 __all__ = ["Executor"]
 
@@ -63,9 +52,9 @@ class Executor:
             require_redis()
         cache: Any = caches[get_settings().redis_alias]
         client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
-        if isinstance(getattr(client, "connection_pool", None), Dropping) or is_cluster(client):
-            return client
-        return guard(client)
+        # A client of several servers has a pool for each.
+        is_guarded = isinstance(getattr(client, "connection_pool", None), Dropping) or has_several(client)
+        return client if is_guarded else guard(client)
 
     @property
     def live(self) -> Keys:
@@ -115,61 +104,30 @@ class Executor:
         if request.delay:
             sleep(request.delay)
         calls = request.calls
-        if request.once:
-            return [self.guard(send_once, calls[0])]
-        if len(calls) == 1 and not request.replica:
-            return [self.guard(send, calls[0])]
-        trips = self.guard(in_trips, request)
+        trips = [range(1)] if len(calls) == 1 else self.guard(in_trips, request)
         if len(trips) == 1:
-            return self._send_together(request)
+            return self.guard(_send, request)
         replies: dict[int, Any] = {}
         for trip in trips:
             part = request._replace(calls=[calls[at] for at in trip])
-            replies.update(zip(trip, self._send_together(part), strict=True))
+            replies.update(zip(trip, self.guard(_send, part), strict=True))
         return [replies[at] for at in range(len(calls))]
-
-    def _send_together(self, request: Request) -> list[Any]:
-        """Return the replies to a request, in one round trip."""
-        if request.replica:
-            return self.ask_replica(request)
-        if request.each:
-            return self.guard(send_each, request.calls)
-        return self.guard(
-            partial(send_spread if request.spread else send_all, atomic=request.atomic), request.calls
-        )
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
         """Return ``use(client, *given)``, with Redis's errors translated.
 
         Retries once if another server has taken over. After a planned failover behind one address, open connections
-        lead to the former primary, now a replica; in a cluster, nodes replace each other.
+        lead to the former primary, now a replica.
         """
         try:
             client = self.client
             try:
                 return use(client, *given)
-            except (ReadOnlyError, MovedError, SlotNotCoveredError, ConnectionError) as error:
+            except RedisError as error:
                 if not renew(client, error):
                     raise
                 return use(self.client, *given)
-        except (RedisError, RedisClusterException) as error:  # neither is a subclass of the other
-            raise self.translated(error) from error
-
-    def ask_replica(self, request: Request) -> list[Any]:
-        """Return the replies of replicas to a request."""
-        calls = request.calls
-        try:
-            client = self.client
-            if not is_cluster(client):
-                cache: Any = caches[get_settings().redis_alias]
-                return send_all(guard(cache.client.get_client(write=False)), calls)
-            if request.spread:
-                return send_spread(client, calls, replica=True)
-            replies: list[Any] = use_replica(
-                client, calls[0].keys[0], lambda replica: send_all(replica, calls)
-            )
-            return replies
-        except (RedisError, RedisClusterException) as error:
+        except RedisError as error:
             raise self.translated(error) from error
 
     def translated(self, error: Exception) -> Exception:
@@ -199,3 +157,16 @@ class Executor:
         return NotBuilt(
             f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"
         )
+
+
+def _send(client: Any, request: Request) -> list[Any]:
+    """Return the replies to a request, in one round trip."""
+    if has_several(client):
+        replies: list[Any] = client.send_request(request)
+        return replies
+    calls = request.calls
+    if request.once:
+        return [send_once(client, calls[0])]
+    if len(calls) == 1:
+        return [send(client, calls[0])]
+    return send_each(client, calls) if request.each else send_all(client, calls, atomic=request.atomic)

@@ -9,7 +9,7 @@ from functools import cache, cached_property, lru_cache
 from hashlib import sha1, sha256
 from typing import NamedTuple
 
-__all__ = ["Keys", "guard_of"]
+__all__ = ["Keys", "tag_of"]
 
 
 class _Keys(NamedTuple):
@@ -148,6 +148,7 @@ class Keys(_Keys):
 
 
 @lru_cache(maxsize=1024)
-def guard_of(key: str) -> str:
-    """Return the guard key, which never exists, in the slot of another key of an index."""
-    return key.partition("}")[0] + "}:guard"
+def tag_of(key: str | bytes) -> str:
+    """Return the beginning of a key, to its ``}``: all keys of an index have the same."""
+    text = key if isinstance(key, str) else key.decode(errors="replace")  # a facet's value may be at its end
+    return text.partition("}")[0] + "}"

@@ -18,7 +18,6 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from ..cluster import ConnectionFactory, is_cluster
 from ..pool import AsyncDropping, dropping
 from .isolation import require_redis
 from .pipelines import Pipelines
@@ -34,8 +33,8 @@ class Client:
     """A client of one server, and its free connections."""
 
     def __init__(self, redis: Redis | None) -> None:
-        self.redis = None if redis is None or is_cluster(redis) else copy_client(redis)
-        """None for a cluster, to which requests are sent from threads."""
+        self.redis = copy_client(redis) if redis else None
+        """None if requests are sent from threads."""
 
         self.free = asyncio.Semaphore(self.redis.connection_pool.max_connections if self.redis else 1)
         """Makes coroutines wait for a connection; a thread is refused one."""
@@ -70,8 +69,8 @@ class Loop:
 
         self.life = self._live()
 
-    async def client(self, alias: str, *, replica: bool = False) -> Client:
-        """Return the client for an alias of ``CACHES``, or for a replica that django-redis chooses."""
+    async def client(self, alias: str, *, write: bool = True) -> Client:
+        """Return the client for an alias of ``CACHES``; of the server that django-redis chooses to write or to read."""
         require_redis()
         entry = settings.CACHES.get(alias)
         made_for, cache = self.caches.get(alias, (None, None))
@@ -81,12 +80,12 @@ class Loop:
             self.caches[alias] = entry, cache
             for key in [key for key in self.clients if key[0] == alias]:  # other settings, in tests
                 await self.clients.pop(key).close()
-        number = cache.get_next_client_index(write=not replica)
+        number = cache.get_next_client_index(write=write)
         client = self.clients.get((alias, number))
         if client is None:
-            # Connecting to a cluster blocks, so it is left to the threads that query it.
-            is_direct = not isinstance(cache.connection_factory, ConnectionFactory)
-            client = self.clients[alias, number] = Client(cache.connect(number) if is_direct else None)
+            # A factory may say that its clients block: then threads connect, too.
+            blocks = getattr(cache.connection_factory, "blocks", False)
+            client = self.clients[alias, number] = Client(None if blocks else cache.connect(number))
         return client
 
     async def _live(self) -> AsyncGenerator[None]:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from asyncio import _get_running_loop
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..conf import get_settings
 from ..declaration import Declaration
-from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..exceptions import IndexUnhealthy, NotBuilt
+from ..hooks import sources
 from ..queries.positions import BareScore
 from ..queries.query import Once, Query, Question, Shards, together
 from ..queries.request import Blocking, Swapped
 from ..queries.sharded import over_shards
 from ..queries.view import View
-from ..store import Store
+from ..store import Health, Store
 from . import reader_of
 from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
-from .replicas import NoFreshReplica, Replicas
 from .trust import may_be_believed, may_be_written
 
 if TYPE_CHECKING:
@@ -72,18 +70,17 @@ class Reader(Executor):
         )
         """The step that ensures, once a second, that the server may take changes of scores."""
 
-        self.replicas = Replicas()
-
     def answer(self, question: Question[Answer], view: View) -> Answer:
         """Return the answer to a question, without checking the server's health."""
         return self.run(partial(self._request, question, view))
 
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
-        """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or "replica", None for
-        what ``ZRANK["READS"]`` says."""
+        """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or one of
+        :data:`~django_zrank.hooks.sources`, None for what ``ZRANK["READS"]`` says."""
         ask = partial(self._request, question, view)
-        if (server or get_settings().reads) == "replica" and self._may_ask_replica(view):
-            return self._asking_replica(ask)
+        if source := sources.get(server or get_settings().reads):
+            steps: Query[Answer] = source.asking(self, ask, view)
+            return steps
         # Each step resumes every generator on the way, so blocking code skips this one while it has no effect.
         is_trusted = monotonic() < self.trust.until and _get_running_loop() is None
         return self.running(ask, None if is_trusted else self.health)
@@ -105,31 +102,9 @@ class Reader(Executor):
             raise self.declared_otherwise()
         return question.query(view, live)
 
-    def _may_ask_replica(self, view: View) -> bool:
-        """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
-        return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
-
-    def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Query[Answer]:
-        """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
-        was away a moment ago: asking it again could take another timeout."""
-        away = None
-        with suppress(NoFreshReplica):
-            now = monotonic()
-            if self.replicas.is_due(now):
-                self.replicas.looked = now
-                try:
-                    yield replace(self.health, is_due=lambda _: True)
-                except IndexUnavailable as error:
-                    if isinstance(error, (IndexUnhealthy, NotBuilt)):
-                        raise
-                    away = error
-            return (yield from self.replicas.asking(ask, self.believed))
-        if away:
-            raise away
-        return (yield from self.running(ask, self.health))
-
-    def requiring_health(self, loop: Loop | None = None) -> Query[None]:
-        """The steps that check the server of a loop, or of blocking code, and trust it for a second.
+    def requiring_health(self, loop: Loop | None = None) -> Query[Health]:
+        """The steps that check the server of a loop, or of blocking code, and trust it for a second. Return what they
+        found.
 
         Raises ``IndexUnhealthy`` if it may have lost writes, unless ``ZRANK["UNHEALTHY"]`` says to serve these;
         ``NotBuilt`` if it holds a build of another declaration of the index.
@@ -149,7 +124,7 @@ class Reader(Executor):
                     f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
                 )
         self.trust.begin(loop, now)
-        self.replicas.note(now, health.generation, health.position)
+        return health
 
     def declared_otherwise(self) -> NotBuilt:
         return NotBuilt(
@@ -181,7 +156,6 @@ class ShardedReader(Reader):
     def __init__(self, index: Declaration) -> None:
         super().__init__(index)
         self.parts = [reader_of(part) for part in index.parts]
-        self.replicas = Replicas([part.replicas for part in self.parts])
         self.swaps += len(self.parts)  # a rebuild swaps them one by one
 
     @property
@@ -212,9 +186,10 @@ class ShardedReader(Reader):
     ) -> Query[list[Answer]]:
         return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
 
-    def requiring_health(self, loop: Loop | None = None) -> Query[None]:
-        """The steps that check the servers of all shards in one round trip, and trust them for a second."""
+    def requiring_health(self, loop: Loop | None = None) -> Query[list[Health]]:  # type: ignore[override]
+        """The steps that check the servers of all shards in one round trip, and trust them for a second. Return what
+        they found."""
         now = monotonic()
-        yield from together([part.requiring_health(loop) for part in self.parts])
+        found = yield from together([part.requiring_health(loop) for part in self.parts])
         self.trust.begin(loop, now)
-        self.replicas.looked = now
+        return found

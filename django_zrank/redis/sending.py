@@ -1,4 +1,4 @@
-"""Sending calls: scripts by their digests, several calls in one round trip."""
+"""Sending calls to one server: scripts by their digests, several calls in one round trip."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from redis import Redis
-from redis.exceptions import (
-    AskError,
-    MovedError,
-    NoScriptError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    TryAgainError,
-)
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
-from ..cluster import is_cluster, node_of, pipelined
 from ..queries.request import Call, Request
-from .keys import guard_of
+from .keys import tag_of
+from .servers import server_of
 
-__all__ = ["complete", "in_trips", "send", "send_all", "send_each", "send_once", "words"]
+__all__ = ["in_trips", "send", "send_all", "send_each", "send_once", "words"]
 
 _MOST: Final = 3000
 """Microseconds that the calls of one round trip may take of a server: it answers all of a pipeline that it has read
@@ -29,40 +21,37 @@ before it turns to another client."""
 
 def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
     """Return the numbers of the calls of each round trip, so that none holds a server for long: shards may lie on one.
-    A transaction about one shard is not cut, nor what replicas are asked: they have been found fresh in the same round
-    trip. ``client``: needed to know the nodes of a cluster.
+    A transaction about one shard is not cut. ``client``: needed if it knows several servers.
     """
     calls = request.calls
-    if request.replica or sum(call.cost for call in calls) <= _MOST:
+    if sum(call.cost for call in calls) <= _MOST:
         return [range(len(calls))]
-    cluster: Any = client if client is not None and is_cluster(client) else None
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
     for at, call in enumerate(calls):
-        key = call.keys[0]
-        node = cluster.get_node_from_key(key).name if cluster else ""
-        trip, spent, shard = last.get(node, (0, 0, ""))
-        if spent and spent + call.cost > _MOST and not (request.atomic and guard_of(key) == shard):
+        server, shard = server_of(client, call.keys[0]), tag_of(call.keys[0])
+        trip, spent, before = last.get(server, (0, 0, ""))
+        if spent and spent + call.cost > _MOST and not (request.atomic and shard == before):
             trip, spent = trip + 1, 0
-        last[node] = trip, spent + call.cost, guard_of(key)
+        last[server] = trip, spent + call.cost, shard
         if trip == len(trips):
             trips.append([])
         trips[trip].append(at)
     return list(trips)
 
 
-def send(client: Redis, call: Call) -> Any:
+def send(client: Any, call: Call) -> Any:
     """Return the reply to one call. A server that doesn't know a script yet is sent its text."""
     try:
-        return client.execute_command(*words(call))  # type: ignore[no-untyped-call]
+        return client.execute_command(*words(call))
     except NoScriptError:
-        return client.execute_command(*words(call, known=False))  # type: ignore[no-untyped-call]
+        return client.execute_command(*words(call, known=False))
 
 
 def send_once(client: Redis, call: Call) -> Any:
     """Return the reply to one call that must not be made twice. A client would repeat it after an error of the
     connection, even if the server had received it."""
-    pool: Any = node_of(client, call.keys[0]).connection_pool
+    pool: Any = client.connection_pool
     connection: Any = pool.get_connection()
     try:
         try:
@@ -76,70 +65,52 @@ def send_once(client: Redis, call: Call) -> Any:
 
 
 def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> list[Any]:
-    """Return the replies to several calls to one server, in one round trip. ``atomic``: they are a transaction.
+    """Return the replies to several calls, in one round trip. ``atomic``: they are a transaction.
 
     Raises the first error among the replies.
     """
     for known in (True, False):
-        replies = pipelined(
-            client, calls[0].keys[0], [words(call, known=known) for call in calls], atomic=atomic
-        )
-        errors = [reply for reply in replies if isinstance(reply, Exception)]
-        if not any(isinstance(error, NoScriptError) for error in errors):
+        replies = _pipelined(client, calls, known=known, atomic=atomic)
+        if not any(isinstance(reply, NoScriptError) for reply in replies):
             break
-    return complete(client, calls, replies, (AskError, TryAgainError))
-
-
-def send_each(client: Redis, calls: Sequence[Call]) -> list[Any]:
-    """Return the replies to several calls to one server, in one round trip, errors among them. Those that it can't
-    answer yet, or no longer, are sent again, one by one.
-
-    Raises ``ReadOnlyError`` and errors of the connection, which concern all of them.
-    """
-    replies = pipelined(client, calls[0].keys[0], map(words, calls), atomic=False)
-    replies = _send_again(client, calls, replies, (AskError, MovedError, NoScriptError, TryAgainError))
     for reply in replies:
-        if isinstance(reply, ReadOnlyError):
+        if isinstance(reply, Exception):
             raise reply
     return replies
 
 
-def complete(
-    client: Redis, calls: Sequence[Call], replies: Sequence[Any], moved: tuple[type[Exception], ...]
-) -> list[Any]:
-    """Return the replies, or raise the first error. Errors ``moved`` come from a slot that is moving to another node:
-    these calls are sent again, and redis-py follows the slot."""
-    completed = _send_again(client, calls, replies, moved)
-    for reply in completed:
-        if isinstance(reply, Exception):
-            raise reply
-    return completed
+def send_each(client: Redis, calls: Sequence[Call]) -> list[Any]:
+    """Return the replies to several calls, errors among them, in one round trip. Scripts that the server doesn't know
+    yet are sent again, one by one.
 
-
-def _send_again(
-    client: Redis, calls: Sequence[Call], replies: Sequence[Any], errors: tuple[type[Exception], ...]
-) -> list[Any]:
-    """Return the replies, errors among them. Calls whose reply is one of these ``errors`` are sent again, one by
-    one."""
-    again = list(replies)
+    Raises ``ReadOnlyError`` and errors of the connection, which concern all of them.
+    """
+    replies = _pipelined(client, calls)
     for at, call in enumerate(calls):
-        if isinstance(again[at], errors):
+        if isinstance(replies[at], NoScriptError):
             try:
-                again[at] = send(client, call)
-            except (RedisError, RedisClusterException) as error:
-                again[at] = error
-    return again
+                replies[at] = send(client, call)
+            except RedisError as error:
+                replies[at] = error
+        if isinstance(replies[at], ReadOnlyError):
+            raise replies[at]
+    return replies
+
+
+def _pipelined(
+    client: Redis, calls: Sequence[Call], *, known: bool = True, atomic: bool = False
+) -> list[Any]:
+    pipeline: Any = client.pipeline(transaction=atomic)
+    for call in calls:
+        pipeline.execute_command(*words(call, known=known))
+    replies: list[Any] = pipeline.execute(raise_on_error=False)
+    return replies
 
 
 def words(call: Call, *, known: bool = True) -> tuple[Any, ...]:
-    """Return the command that is sent for a call.
-
-    Scripts touch keys that they don't declare. While a slot of a cluster moves key by key, a script would find some of
-    these missing, and be stopped halfway by others. So each declares one more key, which never exists: a node refuses
-    scripts that declare both existing and missing keys of a moving slot.
-    """
+    """Return the command that is sent for a call."""
     command, keys, arguments, _ = call
     if isinstance(command, str):
         return (command, *keys, *arguments)
     script = ("EVALSHA", command.sha) if known else ("EVAL", command.source)
-    return (*script, len(keys) + 1, *keys, guard_of(keys[0]), *arguments)
+    return (*script, len(keys), *keys, *arguments)

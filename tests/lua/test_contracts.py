@@ -223,7 +223,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
 
     with (
         mock.patch.multiple(executor, send=one, send_once=one),
-        mock.patch.multiple(executor, send_all=several, send_spread=several),
+        mock.patch.object(executor, "send_all", several),
         suppress(Replaced),
     ):
         CALLS[script.name](store)

@@ -234,6 +234,7 @@ CACHES["zrank"]["OPTIONS"] |= {{
 
 
 @pytest.mark.slow
+@pytest.mark.part("cluster")
 def test_no_signal_gives_a_call_of_a_cluster_the_reply_to_another(three: Cluster, tmp_path: Path) -> None:
     pids = [node.ask("INFO", "server")["process_id"] for node in three.nodes]
     wrong, struck = strikes(tmp_path, three.url, pids, "blocking(CALLS, 3)", **{"settings.py": CLUSTERED})

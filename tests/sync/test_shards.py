@@ -888,6 +888,7 @@ def build_on(cluster: Cluster, settings: Any, divide: Callable[..., RankIndex]) 
 
 
 @pytest.mark.slow
+@pytest.mark.part("cluster")
 class TestCluster:
     """Three nodes, with shards on each."""
 

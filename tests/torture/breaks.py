@@ -83,6 +83,8 @@ def _no_term() -> None:
 def _no_guard_key() -> None:
     """Declare no key that does not exist: scripts run while their slot moves. Beside the guard, that is what a write
     declares of a rebuild, where none is running, and of what it would give up."""
+    from django_zrank.cluster import client as clients
+
     words = sending.words
 
     def unguarded(call: Call, *, known: bool = True) -> tuple[Any, ...]:
@@ -91,8 +93,8 @@ def _no_guard_key() -> None:
             call = call._replace(keys=(live, live if shadow.endswith(":") else shadow, recent, meta, meta))
         return words(call, known=known)
 
-    sending.guard_of = lambda key: key  # type: ignore[assignment]
-    sending.words = unguarded
+    clients._guarded = lambda call: call
+    clients.words = sending.words = unguarded
 
 
 def _no_capture() -> None:

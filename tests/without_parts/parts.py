@@ -84,6 +84,15 @@ PARTS: Final = {
         r"zrank\.sql\b|by_sql|by SQL|database_timeout",
         ((_INDEX, 'fallbacks["database"]'),),
     ),
+    "cluster": Part(
+        ("django_zrank/cluster", "tests/test_cluster.py", "tests/test_sharded_cluster.py"),
+        r"(?<!Galera )[Cc]luster|\b(Ask|Moved|TryAgain|SlotNotCovered)Error",
+    ),
+    "replicas": Part(
+        ("django_zrank/replicas", "tests/test_replicas.py"),
+        r"\b[Rr]eplicas?\b|[Rr]eplica_|Replicas?\b",
+        ((_INDEX, 'sources["replica"]'),),
+    ),
     "erase": Part(
         (
             "django_zrank/erase",

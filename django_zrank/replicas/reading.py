@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ..conf import get_settings
-from ..exceptions import IndexUnavailable
-from ..queries.query import Query
-from ..queries.request import Call, Request, Swapped
-from .keys import Keys
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..hooks import written
+from ..queries.query import Once, Query
+from ..queries.request import Blocking, Call, Request, Swapped
+from ..queries.view import View
+from ..redis.keys import Keys
+from ..redis.reader import Reader
+from .sending import asend, send
 
-__all__ = ["NoFreshReplica", "Replicas", "wrote"]
+__all__ = ["NoFreshReplica", "Replicas", "asking", "replicas_of", "wrote"]
 
 Answer = TypeVar("Answer")
 
@@ -42,8 +47,30 @@ def wrote(keys: Keys, position: Position) -> None:
         _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
 
 
+# What was written before is in the first look at the primary.
+written.append(wrote)
+
+
 class NoFreshReplica(Exception):
     """No replica can answer: ask the primary."""
+
+
+def asking(reader: Reader, ask: Callable[[Any], Query[Answer]], view: View) -> Query[Answer]:
+    """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it was
+    away a moment ago: asking it again could take another timeout.
+
+    ``ask`` makes a query of the keys that are live. The primary is asked about groups, and about scores that change in
+    Redis: a replica's position doesn't cover these.
+    """
+    if not reader.index.rule and all(clause.kind != "g" for clause in view.scope.clauses):
+        return replicas_of(reader).asking(ask)
+    return reader.running(ask, reader.health)
+
+
+@cache  # there are as many as indexes
+def replicas_of(reader: Reader) -> Replicas:
+    """Return the replicas of an index."""
+    return Replicas(reader)
 
 
 class Replicas:
@@ -53,8 +80,9 @@ class Replicas:
     position. A replica that has reached this position holds what the primary held then, or newer.
     """
 
-    def __init__(self, shards: Sequence[Replicas] = ()) -> None:
-        self._shards = shards
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._shards: Sequence[Replicas] = [replicas_of(part) for part in getattr(reader, "parts", ())]
 
         self.positions: deque[tuple[float, Position]] = deque()
         """Positions of the primary, and the times at which it had them."""
@@ -68,27 +96,52 @@ class Replicas:
         self.until = 0.0
         """The time until which no replica is asked."""
 
+    def asking(self, ask: Callable[[Any], Query[Answer]]) -> Query[Answer]:
+        """The steps to the answer of a replica, or else of the primary."""
+        away = None
+        try:
+            if self._is_due(monotonic()):
+                try:
+                    yield Once(self, self._looking, lambda _: True)
+                except IndexUnavailable as error:
+                    if isinstance(error, (IndexUnhealthy, NotBuilt)):
+                        raise
+                    away = error
+            return (yield from self._asking_replica(ask))
+        except NoFreshReplica:
+            pass
+        if away:
+            raise away
+        return (yield from self._reader.running(ask, self._reader.health))
+
+    def _is_due(self, now: float) -> bool:
+        """Return True if it is time to look at the primary."""
+        return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
+
+    def _looking(self, loop: Any) -> Query[None]:
+        """The steps that note the positions that the primaries of all shards have now."""
+        now = self.looked = monotonic()
+        found: Any = yield from self._reader.requiring_health(loop)
+        for replicas, health in zip(self._shards, found, strict=True) if self._shards else [(self, found)]:
+            replicas.note(now, health.generation, health.position)
+
     def note(self, at: float, generation: str, position: Position) -> None:
         """Note the position that the primary had reached at a time. Positions of another generation say nothing about
         this one."""
         if generation != self.generation:
             self.positions.clear()
-        self.looked, self.generation = at, generation
+        self.generation = generation
         self.positions.append((at, position))
         self._forget(at)
-
-    def is_due(self, now: float) -> bool:
-        """Return True if it is time to look at the primary."""
-        return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
 
     def _forget(self, now: float) -> None:
         """Forget looks that are older than a replica may be."""
         while self.positions and self.positions[0][0] < now - get_settings().replica_lag:
             self.positions.popleft()
 
-    def asking(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Query[Answer]:
-        """The steps to the answer of a replica, from the keys that are ``live``, or those of all shards. Raises
-        ``NoFreshReplica``."""
+    def _asking_replica(self, ask: Callable[[Any], Query[Answer]]) -> Query[Answer]:
+        """The steps to the answer of a replica. Raises ``NoFreshReplica``."""
+        live: Any = self._reader.believed
         if live is None or monotonic() < self.until:
             raise NoFreshReplica
         parts = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
@@ -100,9 +153,11 @@ class Replicas:
                 if not isinstance(request, Request):  # what only the database can test
                     request = query.send((yield request))
                     continue
-                spread = request.spread or len(states) > 1
-                calls = (*states, *request.calls)
-                replies = yield request._replace(calls=calls, replica=True, spread=spread)
+                # In one round trip, as a replica is found fresh in the same one.
+                asked = request._replace(calls=(*states, *request.calls))
+                replies = yield Blocking(
+                    partial(send, self._reader, asked), partial(asend, self._reader, asked)
+                )
                 for (part, keys), found in zip(parts, replies, strict=False):
                     part._require_fresh(keys, found)
                 request = query.send(replies[len(states) :])
@@ -123,7 +178,7 @@ class Replicas:
         # A generation that no look has seen may be of another declaration.
         if not generation == live.generation == self.generation or behind or not self.positions:
             raise NoFreshReplica
-        written, newest = _written.get(live.at(""), (live, (0, 0)))
-        least = max(self.positions[0][1], newest) if written == live else self.positions[0][1]
+        last, newest = _written.get(live.at(""), (live, (0, 0)))
+        least = max(self.positions[0][1], newest) if last == live else self.positions[0][1]
         if (int(term or 0), int(applied or 0)) < least:
             raise NoFreshReplica
