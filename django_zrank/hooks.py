@@ -5,13 +5,14 @@ Functions are named by dotted paths, and imported when they are called: a projec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from django.utils.module_loading import import_string
 
 from .conf import get_settings
 
-__all__ = ["Fallback", "companions", "fallback", "fallbacks"]
+__all__ = ["Fallback", "combination", "combinations", "companions", "fallback", "fallbacks"]
 
 
 class Fallback(NamedTuple):
@@ -37,6 +38,16 @@ companions: Final[dict[str, str]] = {}
 of their part. Arguments: the indexes, and the event that ends the worker."""
 
 
+combinations: Final[list[str]] = []
+"""The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
+conditions, for which there is no ranking. It raises ``ValueError``."""
+
+
 def fallback() -> Fallback | None:
     """Return the fallback that the settings choose."""
     return fallbacks.get(get_settings().unhealthy)
+
+
+def combination() -> Callable[..., Any] | None:
+    """Return the function that combines conditions, or None if there is none."""
+    return import_string(combinations[-1]) if combinations else None

@@ -9,7 +9,7 @@ from .declaration import Declaration, Member
 from .erase import Erasing
 from .extension import extensions
 from .groups import Group
-from .hooks import Fallback, companions, fallbacks
+from .hooks import Fallback, combinations, companions, fallbacks
 from .idle.declaration import IdleIndex
 from .ranking import Ranking
 from .scores import Scores
@@ -19,6 +19,7 @@ __all__ = ["Band", "RankIndex"]
 # The parts, with the base classes of RankIndex and of Ranking. Whoever deletes the files of a part deletes its lines
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
+combinations.append("django_zrank.combined.combine")
 companions["admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 

@@ -121,6 +121,7 @@ LAYERS = [
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
+    "combined",
     "redis.sending redis.fanout redis.replicas redis.loops redis.pipelines redis.executor",
     "store extension",
     "redis.trust",
@@ -191,7 +192,9 @@ OF_PARTS = {
 NAMED = {
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
     ("django_zrank.checks", "idle"): "a hint says how to rank the rows of the last days",
+    ("django_zrank.conf", "combined"): "settings stand in one class: MAX_SCAN, FILTER_TIMEOUT and others",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
+    ("django_zrank.exceptions", "combined"): "exceptions stand in one module: FilterNotReady",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",

@@ -107,7 +107,7 @@ class Reader(Executor):
 
     def _may_ask_replica(self, view: View) -> bool:
         """Return False for groups, and for scores that change in Redis: a replica's position doesn't cover these."""
-        return not self.index.rule and all(clause.kind != "g" for clause in view.scope.clauses)
+        return not self.index.rule and view.is_replicated
 
     def _asking_replica(self, ask: Callable[[Keys], Query[Answer]]) -> Query[Answer]:
         """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it
