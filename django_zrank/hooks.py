@@ -12,7 +12,17 @@ from django.utils.module_loading import import_string
 
 from .conf import get_settings
 
-__all__ = ["Fallback", "Source", "companions", "fallback", "fallbacks", "sources", "written"]
+__all__ = [
+    "Fallback",
+    "Source",
+    "combination",
+    "combinations",
+    "companions",
+    "fallback",
+    "fallbacks",
+    "sources",
+    "written",
+]
 
 
 class Fallback(NamedTuple):
@@ -63,6 +73,16 @@ companions: Final[dict[str, str]] = {}
 of their part. Arguments: the indexes, and the event that ends the worker."""
 
 
+combinations: Final[list[str]] = []
+"""The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
+conditions, for which there is no ranking. It raises ``ValueError``."""
+
+
 def fallback() -> Fallback | None:
     """Return the fallback that the settings choose."""
     return fallbacks.get(get_settings().unhealthy)
+
+
+def combination() -> Callable[..., Any] | None:
+    """Return the function that combines conditions, or None if there is none."""
+    return import_string(combinations[-1]) if combinations else None

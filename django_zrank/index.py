@@ -9,7 +9,7 @@ from .declaration import Declaration, Member
 from .erase import Erasing
 from .extension import extensions
 from .groups import Group
-from .hooks import Fallback, Source, companions, fallbacks, sources
+from .hooks import Fallback, Source, combinations, companions, fallbacks, sources
 from .idle.declaration import IdleIndex
 from .ranking import Ranking
 from .scores import Scores
@@ -20,6 +20,7 @@ __all__ = ["Band", "RankIndex"]
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
+combinations.append("django_zrank.combined.combine")
 companions["admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 

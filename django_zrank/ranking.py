@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 from django.db import models
 
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
-from .codec.filters import Condition, covering, parse_conditions, plan, uncovered
+from .codec.filters import Condition, covering, parse_conditions, ranking_of, uncovered
 from .codec.units import Band
 from .declaration import Declaration, Member
 from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .hooks import fallback, sources
+from .hooks import combination, fallback, sources
 from .members import batched, members_of, sort_key_of
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
@@ -104,8 +104,21 @@ class Ranking(
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
         narrowed = copy(self)
         narrowed.conditions += tuple(parse_conditions(self.index, given, negated=negated))
-        narrowed.view = replace(self.view, scope=plan(self.index, narrowed.conditions))
+        ranking = ranking_of(self.index, narrowed.conditions)
+        narrowed.view = narrowed._combined() if ranking is None else self.view.of(ranking)
         return narrowed
+
+    def _combined(self) -> View:
+        """The view of the members that pass the filters, computed member by member. Raises ``ValueError``."""
+        combine = combination()
+        if combine is None:
+            declare = uncovered(self.conditions)
+            hint = f"; declare {declare}" if declare else ""
+            raise ValueError(
+                f"{self._name}: filters can ask for one value of each path of one declared facet{hint}"
+            )
+        view: View = combine(self.index, self.view, self.conditions)
+        return view
 
     def by(self, method: str) -> Self:
         """The same members with ranks by another method, ``"ordinal"`` or ``"competition"``. Ranks are ``"dense"`` only
@@ -543,7 +556,7 @@ class Ranking(
     def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
-        size, (location,) = yield from self._ask(question, method)
+        size, (location,) = yield from self._ask(question, self.view.by(method))
         if location is None:
             raise self._not_ranked(member)
         return size, location
@@ -621,7 +634,9 @@ class Ranking(
             raise ValueError(
                 f"counts: the index {self.index.name!r} has no facet {', '.join(map(str, paths)) or '(none)'}"
             )
-        found = yield from self._ask(CountFacet(facet, covering(facet, self.index, self.conditions)))
+        covered = covering(facet, self.index, self.conditions)
+        view = self._combined() if self.conditions and not covered else None
+        found = yield from self._ask(CountFacet(facet, covered), view)
         order = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
         for name, count in found.items():
@@ -633,9 +648,9 @@ class Ranking(
 
     @property
     def _is_bare(self) -> bool:
-        """True if members are stored as plain primary keys in one sorted set, so that Redis's own commands will do."""
+        """True if members are stored as plain primary keys, so that Redis's own commands will do."""
         order = self.index.ordering
-        return not (order.width or order.is_wide) and self.view.ranking is not None
+        return not (order.width or order.is_wide)
 
     def _to_entries(self, locations: Iterable[Location]) -> list[Entry]:
         return self.index.to_entries((one.stored, one.score, one.before + 1) for one in locations)
@@ -650,10 +665,10 @@ class Ranking(
     def _reader(self) -> Reader:
         return reader_of(self.index)
 
-    def _ask(self, question: Question[Answer], method: str | None = None) -> Query[Answer]:
-        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``method``: a ranking
-        method other than that of this ranking."""
-        view = self.view if method is None else self.view.by(method)
+    def _ask(self, question: Question[Answer], view: View | None = None) -> Query[Answer]:
+        """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``view``: one other
+        than that of this ranking."""
+        view = view or self.view
         try:
             return (yield from reader_of(self.index).asking(question, view, self.server))
         except FilterTooLarge as error:

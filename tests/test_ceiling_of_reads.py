@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.queries import draws, pages, positions, query
+from django_zrank.combined import draws
+from django_zrank.queries import pages, positions, query
 from django_zrank.queries.request import Call, Request
 from django_zrank.ranking import Ranking
 from django_zrank.redis import asynchronous, executor, reader, reader_of, sending

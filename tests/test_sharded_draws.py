@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_zrank.combined import draws as combined
 from django_zrank.queries import draws as drawing
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import PageAt
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.sharded import over_shards
-from django_zrank.queries.view import ALL, View
+from django_zrank.queries.view import View
 from tests.sharded import COUNTS, Both, divide
 from tests.test_sharded_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
 
@@ -45,7 +46,7 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     question = Draw(
         str(me), draw(st.integers(1, 12)), bands, measure, frozenset(excluded), None, draw(st.integers())
     )
-    (located,) = both.of_whole(Locate([str(me)]), View(ranking.view.layout, ALL)).found
+    (located,) = both.of_whole(Locate([str(me)]), View(ranking.view.layout)).found
     known = [None, (located.score, located.stored), (located.score + 1, located.stored)]
     return both, ranking, question._replace(sort_key=draw(st.sampled_from(known)))
 
@@ -53,8 +54,8 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
 def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> list[list[bytes]]:
     """Members of a band below and above the asking one, lowest first, excluded ones too."""
     view, decode = ranking.view, ranking.index.ordering.decode
-    page = both.of_whole(PageAt(0, 1000), View(view.layout, view.scope))
-    (me,) = both.of_whole(Locate([draw.member]), View(view.layout, ALL)).found
+    page = both.of_whole(PageAt(0, 1000), replace(view, reverse=False, method="ordinal"))
+    (me,) = both.of_whole(Locate([draw.member]), View(view.layout)).found
     order = [(score, stored) for stored, score in page.members]
     sides = [
         [sort_key for sort_key in order if sort_key < (me.score, me.stored)],
@@ -83,7 +84,10 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
 ) -> None:
     both, ranking, draw = case
     view, wanted = ranking.view, draw.wanted
-    with mock.patch.multiple(drawing, _SMALL=small, _SMALL_TESTED=small):
+    with (
+        mock.patch.object(drawing, "LIMITS", drawing.Limits(small=small)),
+        mock.patch.object(combined, "_SMALL", small),
+    ):
         sample = both.of_shards(draw, view)
     out = {str(one) for one in draw.excluded}
 
@@ -207,7 +211,7 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
     both = divide(Tied, 3, rows)
     both.add_to_group("left", [str(pk) for pk in rows if pk % 100 > 1])
     ranking: Any = Tied.ranking.filter(region="a").exclude(group="left")
-    with mock.patch.multiple(drawing, _PATIENCE=(20, 20), _READ=0):
+    with mock.patch.multiple(combined, _PATIENCE=(20, 20), _READ=0):
         sample = both.of_shards(Draw("500", 5, [(0, 0)]), ranking.view)
     made = [one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:intersection:*")]
     assert made

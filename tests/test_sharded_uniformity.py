@@ -86,7 +86,7 @@ def deviations(sizes: Sequence[int], draws_made: int, *, tied: int = 0, excluded
 
 
 def dealing(small: int) -> AbstractContextManager[Any]:
-    return mock.patch.object(draws, "_SMALL", small)
+    return mock.patch.object(draws, "LIMITS", draws.Limits(small=small))
 
 
 @pytest.mark.parametrize(

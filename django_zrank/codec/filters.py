@@ -1,4 +1,4 @@
-"""One filter language: conditions over facets and groups, and the sets in Redis that they are about. No I/O.
+"""One filter language: conditions over facets and groups, and the ranking that holds those who meet them. No I/O.
 
 Several conditions are joined by AND, several values of one by OR; ``exclude()`` negates.
 """
@@ -6,14 +6,10 @@ Several conditions are joined by AND, several values of one by OR; ``exclude()``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from ..declaration import Declaration
-from ..exceptions import FilterTooLarge
 
 if TYPE_CHECKING:
     from .facets import Facet
@@ -21,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP",
     "MOST_GROUPS",
-    "MOST_RANKINGS",
-    "Clause",
+    "NOBODY",
     "Condition",
-    "Scope",
     "covering",
+    "declare",
     "parse_conditions",
-    "plan",
     "quote_group",
+    "ranking_of",
+    "uncovered",
 ]
 
 GROUP: Final = "group"
@@ -37,11 +33,7 @@ GROUP: Final = "group"
 MOST_GROUPS: Final = 50
 """The most groups in one filter: each of them is a look-up for every member that is tested."""
 
-MOST_RANKINGS: Final = 1000
-"""The most combinations of values in one filter by a composite facet: each is a key in every call. With 2,500, a call
-takes 12 ms of the server."""
-
-_NOBODY: Final = "!"
+NOBODY: Final = "!"
 """The name of a ranking that never exists: for a filter by one of no values."""
 
 
@@ -59,46 +51,6 @@ class Condition(NamedTuple):
             for path, values in self.values.items()
         )
         return f"not ({said})" if self.negated else said
-
-
-class Clause(NamedTuple):
-    """A member stands in one of several sets, or in none of them."""
-
-    negated: bool
-    kind: str
-    """``r``, rankings of facets, or ``g``, groups."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{'-' if self.negated else '+'}{self.kind}{len(self.names)}"
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The members that pass all conditions, as sets in Redis."""
-
-    clauses: tuple[Clause, ...] = ()
-
-    @property
-    def ranking(self) -> str | None:
-        """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
-        if not self.clauses:
-            return ""
-        only, *others = self.clauses
-        if others or only.negated or only.kind != "r" or len(only.names) > 1:
-            return None
-        return only.names[0]
-
-    @property
-    def look_ups(self) -> int:
-        """The most look-ups that it takes to test a member: one for all rankings, and one for each group."""
-        groups = sum(len(clause.names) for clause in self.clauses if clause.kind == "g")
-        return groups + any(clause.kind == "r" for clause in self.clauses)
-
-    def __str__(self) -> str:
-        """The clauses as scripts take them."""
-        return "".join(map(str, self.clauses))
 
 
 def parse_conditions(index: Declaration, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
@@ -146,53 +98,18 @@ def quote_group(name: Any) -> str:
     return quoted
 
 
-def plan(index: Declaration, conditions: Sequence[Condition]) -> Scope:
-    """The sets behind ``conditions``, as few as the declared facets allow. Raises ``ValueError``, such as
-    ``FilterTooLarge``."""
-    clauses: list[Clause] = []
-    positive = [dict(condition.values) for condition in conditions if not condition.negated]
-    while positive:
-        # Of several conditions on one path each takes its turn: a member may have several values.
-        together: dict[str, tuple[Any, ...]] = {}
-        for values in positive:
-            (path,) = values
-            together.setdefault(path, values[path])
-        covered, clause = _widest(index, together)
-        clauses.append(clause)
-        for path in covered:
-            positive.remove({path: together[path]})
+def ranking_of(index: Declaration, conditions: Sequence[Condition]) -> str | None:
+    """Return the name of the one ranking that holds exactly the members that meet the conditions: '' for all, if there
+    are none. None if there is no such ranking."""
+    if not conditions:
+        return ""
     for condition in conditions:
-        if condition.negated:
-            covered, clause = _widest(index, dict(condition.values), negated=True)
-            if len(covered) < len(condition.values):
-                raise ValueError(
-                    f"exclude({', '.join(condition.values)}): to leave out members that have all of these, declare "
-                    f"{_declare(condition.values)}; to leave out members that have any, call exclude() once for each"
-                )
-            clauses.append(clause)
-    # The order of conditions makes no difference, so neither do the names of what is kept for them.
-    return Scope(tuple(sorted(set(clauses))))
-
-
-def _widest(
-    index: Declaration, values: Mapping[str, tuple[Any, ...]], negated: bool = False
-) -> tuple[tuple[str, ...], Clause]:
-    """The facet that covers most of the paths, and its clause."""
-    if GROUP in values and (not negated or len(values) == 1):
-        names = set(map(quote_group, values[GROUP]))
-        return (GROUP,), Clause(negated, "g", tuple(sorted(names)) or (_NOBODY,))
-    facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
-    if not facets:
-        path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
-        raise ValueError(f"{path}: not a facet by itself; declare {_declare([path])}")
-    facet = max(facets, key=lambda one: len(one.paths))
-    count = prod(len(values[path]) for path in facet.paths)
-    if len(facet.paths) > 1 and count > MOST_RANKINGS:
-        raise FilterTooLarge(
-            f"{facet.name}: these values make {count:,} combinations; a filter takes up to {MOST_RANKINGS:,}"
-        )
-    names = {facet.ranking(chosen) for chosen in product(*(values[path] for path in facet.paths))}
-    return facet.paths, Clause(negated, "r", tuple(sorted(names)) or (_NOBODY,))
+        for path, values in condition.values.items():
+            if not values and not condition.negated and index.faceting.of((path,)):
+                return NOBODY
+    given = _given(conditions)
+    facet = index.faceting.of(tuple(given)) if given else None
+    return facet.ranking([given[path] for path in facet.paths]) if facet else None
 
 
 def covering(facet: Facet, index: Declaration, conditions: Iterable[Condition]) -> str:
@@ -217,7 +134,8 @@ def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
     return given
 
 
-def _declare(paths: Iterable[str]) -> str:
+def declare(paths: Iterable[str]) -> str:
+    """Return the declaration of a facet of these paths."""
     names = tuple(path for path in paths if path != GROUP)
     return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
 
@@ -227,9 +145,9 @@ def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> s
     paths that are ``counted``; None if none would."""
     if counted:
         given = _given(conditions)
-        return _declare([*given, *counted]) if given and not given.keys() & set(counted) else None
+        return declare([*given, *counted]) if given and not given.keys() & set(counted) else None
     paths = dict.fromkeys(
         path for condition in conditions if not condition.negated for path in condition.values
     )
     paths.pop(GROUP, None)
-    return _declare(paths) if len(paths) > 1 else None
+    return declare(paths) if len(paths) > 1 else None

@@ -53,8 +53,12 @@ class Deck:
         """Return the arguments that read up to ``most`` further members in order, for a deck of which most can't be
         offered."""
         self._asked = True
+        self.read_on()
+        return most, most, len(self._in_order or ()), b""
+
+    def read_on(self) -> None:
+        """Have it read in order from now on."""
         self._in_order = self._in_order or []
-        return most, most, len(self._in_order), b""
 
     def add(self, reply: Sequence[Any], step: int, rng: Random) -> None:
         """Add the reply of a shard, with ``step`` words a card."""

@@ -15,43 +15,31 @@ from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Card, Hand
-from .intersections import intersection
 from .query import Query, Shards, one, together
 from .request import FEW, Blocking, Call, Request
 from .view import View
 
-__all__ = ["Draw", "Drawing", "Ends", "Moved", "Point", "Sample", "forget_seen", "remember_shown"]
-
-_SMALL: Final = 16
-"""The most members of a side that is dealt whole, so that small bands take one round trip."""
-
-_SMALL_TESTED: Final = 4
-"""The same, if members have to be tested."""
-
-_PAGE: Final = 1000
-"""Members that are read in one round trip from a side of which most can't be offered."""
+__all__ = [
+    "LIMITS",
+    "Draw",
+    "Drawing",
+    "Ends",
+    "Limits",
+    "Moved",
+    "Point",
+    "Sample",
+    "forget_seen",
+    "remember_shown",
+]
 
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""
 
-_LOOK_UPS: Final = 400
-"""Look-ups of a round trip for either side, in each shard."""
-
 _REMEMBERED: Final = 700
 """Microseconds that it takes to read up to 1,000 members that were shown before."""
 
-_GATHERED: Final = 3000
-"""Microseconds that it takes to gather up to 1,000 members of small groups."""
-
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for among ties in the round trip that draws them."""
-
-_PATIENCE: Final = 200, 5_000
-"""The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
-end, or the filters are intersected."""
-
-_READ: Final = 20_000
-"""The most members of a band that is read to its end in place of an intersection."""
 
 _MOST_TRIED: Final = 5000
 """The most members that are tested by the database."""
@@ -151,7 +139,7 @@ class Draw(NamedTuple):
         depends on their number alone, so it favours nobody."""
         is_found = not self.at or self.member is None  # by the short script
         if not view.is_plain or self.measure != "score" or not is_found or self.remember or self.where:
-            return (yield from Drawing(self, view, Shards((keys,)), self.at and self.at[:2]).run())
+            return (yield from self.begin(view, Shards((keys,)), self.at and self.at[:2]).run())
         wanted, excluded = self.wanted, self.excluded
         numbers = 6 * ((3 if excluded else 1) * wanted + 2 * SPARE)
         arguments = (
@@ -183,8 +171,27 @@ class Draw(NamedTuple):
             ):
                 # The same random numbers would depend on what has failed.
                 again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
-                return (yield from Drawing(again, view, Shards((keys,)), self.at and self.at[:2]).run())
+                return (yield from again.begin(view, Shards((keys,)), self.at and self.at[:2]).run())
         return Sample(band - 1, candidates, cards, is_ranked=True)
+
+    def begin(self, view: View, shards: Shards, me: tuple[float, bytes] | None, **how: Any) -> Drawing:
+        """Begin to draw among the members of a view; ``how``: arguments of the drawing."""
+        drawing: Drawing = (view.drawing or Drawing)(self, view, shards, me, **how)
+        return drawing
+
+
+class Limits(NamedTuple):
+    """The most members of a side, in each shard, that a round trip returns."""
+
+    small: int = 16
+    """Those of a side that is dealt whole, so that small bands take one round trip."""
+
+    cards: int = 400
+    page: int = 1000
+    """Those that are read in order, from a side of which most can't be offered."""
+
+
+LIMITS: Final = Limits()
 
 
 class Moved(Exception):
@@ -208,19 +215,11 @@ class Drawing:
         raise ``Moved`` if it has another sort key. ``ends``: finds the ends of a band of ranks, by its number; one
         shard finds them itself."""
         self.draw, self.view, self.shards, self.me = draw, view, shards, me
+        self.limits = LIMITS
         self._standing, self._find_ends = "checked" if check else "own", ends
         self._rng = draw.chance
         self._text = draw.member or ""
         self._own = None if draw.member is None else shards.of(self._text)
-        by_rank = draw.measure == "ranks"
-        groups = any(clause.kind == "g" and not clause.negated for clause in view.scope.clauses)
-        self._gathering = ("yes" if by_rank else "") if groups and not (by_rank and ends) else "no"
-        """If shards gather the members of small groups: "yes", "no", or "" to let each choose."""
-
-        self._gathered: dict[int, str] = {}
-        """The choice of each shard in this band."""
-
-        self._tests = view.ranking is None and (not by_rank or self._gathering == "yes")
         self._trips = self._tried = 0
         self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
         """Members that were shown before, by their primary keys: numbered in this order; None until they are read."""
@@ -246,9 +245,14 @@ class Drawing:
         if draw.remember and chosen:
             members = [self._split(stored)[1] for _, stored, _ in chosen]
             yield from remember_shown(self.shards.own(self._text), self._text, draw.remember, members)
-        candidates = None if self._tests or draw.where else sum(self._inside.values())
+        candidates = sum(self._inside.values()) if self._counts_candidates else None
         is_ranked = self._trips == 1 and all(before is not None for *_, before in chosen)
         return Sample(band, candidates, chosen, is_ranked)
+
+    @property
+    def _counts_candidates(self) -> bool:
+        """True if all members inside the band are candidates."""
+        return self.draw.where is None
 
     def _chosen(self) -> list[Card]:
         below, above = self._hand.taken
@@ -260,8 +264,6 @@ class Drawing:
         self._hand = Hand(draw.wanted, len(self.shards.keys), self._rng, reverse=view.reverse)
         self._known: set[bytes] = set()
         self._inside: dict[int, int] = {}
-        self._made = self._reads = self._is_large = False
-        self._gathered.clear()
         self._passed_over.clear()
         if self._find_ends:
             ends = yield from self._find_ends(band)
@@ -277,71 +279,47 @@ class Drawing:
                 yield from queries[0]
             else:
                 yield from together(queries)
-            if self._is_large:
-                self._gathering, self._tests = "no", False
-                return (yield from self._from_band(band))
             if self.me is None:
                 return False
             if not (yield from self._take(more)):
                 break
-            if self._tests and self._is_sparse():
-                if not self._gathering:
-                    self._gathering = "yes"
-                    return (yield from self._from_band(band))
-                if self._uses_made or sum(self._inside.values()) > _READ:
-                    self._tests = False
-                    return (yield from self._from_band(band))
-                self._reads = True
             more = min(2 * more, _MOST_TRIED)
         return True
-
-    def _is_sparse(self) -> bool:
-        """Return True if too few pass the tests: then a small band is read to its end. Of a large one, the filters are
-        intersected, and what was drawn is given up: this depends on numbers alone, so it favours nobody."""
-        if not any(self._hand.lacks()):
-            return False
-        least, most = _PATIENCE
-        patience = max(least, min(sum(self._inside.values()) // 2, most)) // max(1, self._price // 2)
-        return self._hand.failed > patience or self._uses_made
-
-    @property
-    def _uses_made(self) -> bool:
-        """True if the filters have been intersected before; a seed draws the same members in any case."""
-        return self._made and self.draw.seed is None
-
-    @property
-    def _price(self) -> int:
-        """Look-ups for each card."""
-        return 1 + (self.view.scope.look_ups if self._tests else 0)
 
     @property
     def _barred(self) -> int:
         """A bound of the members that are passed over."""
-        return len(self.draw.excluded) + (_SMALL if self._shown is None else len(self._shown))
+        return len(self.draw.excluded) + (LIMITS.small if self._shown is None else len(self._shown))
 
     def _wants(self, lacks: Sequence[int], more: int) -> dict[int, list[Any]]:
         """Return what to ask each shard for, so that ``more`` times what either side lacks can be taken."""
         hand, wants = self._hand, dict[int, list[Any]]()
-        barred, most = self._barred, max(1, _LOOK_UPS // self._price)
+        barred, limits = self._barred, self.limits
         for shard in range(len(self.shards.keys)):
             counts = [0, 0]
             for side, lack in enumerate(lacks):
                 deck = hand.decks[side][shard]
                 if lack and deck.lacks:
-                    counts[side] = min(most, hand.share(side, deck, lack * more))
-            mosts = [min(most, 8 * count + 16) if count and self._tests else count for count in counts]
+                    counts[side] = min(limits.cards, hand.share(side, deck, lack * more))
+            mosts = [count and self._most_for(count) for count in counts]
             words: list[Any] = []
             for side, count in enumerate(counts):
                 deck, left = hand.decks[side][shard], hand.left(side)
                 # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
-                is_barred = left is not None and left <= 2 * barred and (left <= 2 * _PAGE or more > _LONG)
-                if count and (deck.is_read or self._reads or is_barred):
-                    words += deck.ask_in_order(max(1, _PAGE // (2 * self._price)) if self._tests else _PAGE)
+                is_barred = (
+                    left is not None and left <= 2 * barred and (left <= 2 * LIMITS.page or more > _LONG)
+                )
+                if count and (deck.is_read or is_barred):
+                    words += deck.ask_in_order(limits.page)
                 else:
                     words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
             if any(counts) or shard not in self._inside:
                 wants[shard] = words
         return wants
+
+    def _most_for(self, count: int) -> int:
+        """Return the number of cards that may be dealt to find ``count``."""
+        return count
 
     def _ask(self, shard: int, ends: Ends, words: Sequence[Any]) -> Query[None]:
         """Ask a shard for cards."""
@@ -349,7 +327,7 @@ class Drawing:
         is_own, is_alone = shard == self._own, len(self.shards.keys) == 1
         reads_shown = is_own and self._shown is None
         # Positions of several round trips can't be compared: those ranks are counted when they are used.
-        ranks = is_alone and self._trips == 1 and not self._tests and view.ranking is not None
+        ranks = is_alone and self._trips == 1 and view.ranking is not None
         ranks = ranks and not (view.searches_ties and draw.wanted > _RANKED_AT_ONCE)
         width, memberships, reverse, method = view.order
         barred = 0 if shard in self._inside else -(-self._barred // len(self.shards.keys))
@@ -357,50 +335,37 @@ class Drawing:
             *(keys.generation, width, memberships, reverse, method if ranks else ""),
             *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
-            *(
-                *ends,
-                str(view.scope) if self._tests else "",
-                self._gathered.get(shard, self._gathering) if self._tests else "",
-                int(reads_shown),
-                _SMALL_TESTED if self._tests else _SMALL,
-            ),
-            barred,
+            *(*ends, int(reads_shown), self.limits.small, barred),
             *words,
         )
         cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
-        each = self._price * (4 if words[3] or words[7] or self._tests else 1)
+        each = self._cost_of_a_card(in_order=not (words[3] or words[7]))
         each += 60 if ranks and view.searches_ties else 0
         cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
-        seen = keys.seen(self._text)
-        if self._tests:
-            where = (keys.root, keys.root, keys.meta, seen, intersection(view, keys), *view.tested(keys))
-            if self._gathering != "no":
-                cost += _GATHERED
-            reply = yield from one(Call(scripts.DEAL, where, arguments, cost), writes=reads_shown)
-        else:
-            light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
-            how = {"light": light, "writes": reads_shown}  # replicas may not have seen them
-            reply = yield from view.read(keys, scripts.DEAL, arguments, cost, (seen,), **how)
+        light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
+        # Replicas may not have seen who was shown.
+        reply = yield from self._deal(shard, arguments, cost, light=light, writes=reads_shown)
         if reply[0] == b"not ranked":
             return
         if reply[0] == b"moved":
             raise Moved
-        if reply[0] == b"not gathered":
-            self._is_large = True
-            return
         if is_own:
             self._standing = "own"  # the member was there at one moment of the draw
-        _, stored, score, self._inside[shard], made, shown, *sides = reply
+        _, stored, score, self._inside[shard], shown, below, above, *_ = reply
         if reads_shown:
             self._shown = {who: at for at, who in enumerate(reversed(shown))}
-        if made == b"gathered":
-            self._gathered[shard] = "yes"
-        elif not self._gathering:
-            self._gathered[shard] = "no"
-        self._made = made == b"made" and self._gathering == "no"
         self.me = me or (float(score), stored)
-        for decks, side in zip(self._hand.decks, sides, strict=True):
+        for decks, side in zip(self._hand.decks, (below, above), strict=True):
             decks[shard].add(side, 3 if ranks else 2, self._rng)
+
+    def _cost_of_a_card(self, *, in_order: bool) -> int:
+        """Return the microseconds that a card takes, about."""
+        return 1 if in_order else 4
+
+    def _deal(self, shard: int, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+        """Have a shard deal. Return its reply."""
+        keys = self.shards.keys[shard]
+        return self.view.read(keys, scripts.DEAL, arguments, cost, (keys.seen(self._text),), **how)
 
     def _take(self, more: int) -> Query[bool]:
         """Take the cards that may be offered. Return False if no more may be tested."""

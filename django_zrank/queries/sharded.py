@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
 from math import ceil, sqrt
@@ -19,11 +18,11 @@ from ..codec.units import NUL
 from ..redis import scripts
 from ..redis.keys import Keys
 from .counts import CountFacet, Size
-from .draws import Draw, Drawing, Ends, Moved, Sample
+from .draws import Draw, Ends, Moved, Sample
 from .pages import Page, PageAround, PageAt, PageBetween, parse_page
 from .positions import BarePosition, Locate, Location, Locations
 from .query import Query, Question, Several, Shards, together
-from .view import ALL, View
+from .view import View
 
 __all__ = ["Shards", "over_shards"]
 
@@ -417,14 +416,14 @@ class ShardedView:
         for is_last in (question.at is not None, True):
             me = known
             if me is None:
-                everybody = ShardedView(replace(self.view, scope=ALL), self.shards)
+                everybody = ShardedView(self.view.of(""), self.shards)
                 me = (yield from everybody.find_sort_keys([member])).get(member)
                 if me is None:
                     return None
             ordinal = ShardedView(self.plain, self.shards)
             ends = partial(ordinal.ends, question, me) if question.measure == "ranks" else None
             try:
-                drawing = Drawing(question, self.view, self.shards, me, check=not is_last, ends=ends)
+                drawing = question.begin(self.view, self.shards, me, check=not is_last, ends=ends)
                 return (yield from drawing.run())
             except Moved:
                 known = None

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
-from ..codec.filters import Scope
 from ..codec.layout import PLAIN, Layout
-from ..conf import get_settings
+from ..exceptions import FilterTooLarge
 from ..redis import scripts
 from ..redis.keys import Keys
-from .intersections import intersection, read_intersection
 from .query import Query, Question, one
 from .request import Call, Request, Swapped
 
-__all__ = ["ALL", "METHODS", "View"]
+__all__ = ["METHODS", "View"]
 
 Answer = TypeVar("Answer")
 
 METHODS: Final = ("ordinal", "competition", "dense")
 
-ALL: Final = Scope()
+_PAGE: Final = 500
+"""The values of a facet that are read in one round trip."""
+
+_FIRST: Final = 60
+"""Those in the first one: so many that 16 shards answer together."""
+
+_COST: Final = 3
+"""Microseconds that the server takes for a value."""
+
+_NO_BOUND: Final = 2**53
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,8 @@ class View:
     """Members of an index, and their order."""
 
     layout: Layout
-    scope: Scope = ALL
+    ranking: str | None = ""
+    """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
 
     reverse: bool = False
     """True if a higher score ranks better."""
@@ -38,32 +46,26 @@ class View:
     method: str = "ordinal"
 
     scan: int | None = None
-    """The most members of the smallest of several filters, below ``ZRANK["MAX_SCAN"]``, and the most values of a facet
-    in counts; None for no bound of this view."""
+    """The most members, or values of a facet, that are read to compute an answer; None for no bound of this view."""
 
     seconds: float | None = None
-    """Seconds to wait for an intersection, below ``ZRANK["FILTER_TIMEOUT"]``; None for no bound of this view."""
+    """Seconds to wait for what has to be computed; None for no bound of this view."""
+
+    drawing: ClassVar[Any] = None
+    """The class of the draws among these members; None for the usual one."""
 
     @property
-    def limit(self) -> int:
-        """The bound in force on the members of the smallest of several filters."""
-        ours = get_settings().max_scan
-        return ours if self.scan is None else min(ours, self.scan)
+    def is_replicated(self) -> bool:
+        """True if the position of a replica covers all that these members depend on."""
+        return True
 
-    @property
-    def patience(self) -> float:
-        """The bound in force on the seconds to wait for an intersection."""
-        ours = get_settings().filter_timeout
-        return ours if self.seconds is None else min(ours, self.seconds)
+    def of(self, ranking: str) -> View:
+        """The members of a ranking, in the same order and within the same bounds."""
+        return View(self.layout, ranking, self.reverse, self.method, self.scan, self.seconds)
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""
         return self if method is None else replace(self, method=method)
-
-    @cached_property
-    def ranking(self) -> str | None:
-        """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
-        return self.scope.ranking
 
     @cached_property
     def is_plain(self) -> bool:
@@ -91,12 +93,9 @@ class View:
     ) -> Query[Any]:
         """Run a script on the ranking of these members. ``cost``: that of the call; ``others``: further keys;
         ``how``: attributes of the request."""
-        if self.ranking is None:
-            key = intersection(self, keys)
-            call = Call(script, (key, keys.root, keys.meta, *others), arguments, cost)
-            _, (reply,) = yield from read_intersection(self, keys, key, call)
-            return reply
-        call = Call(script, (keys.ranking(self.ranking), keys.root, keys.meta, *others), arguments, cost)
+        call = Call(
+            script, (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others), arguments, cost
+        )
         return (yield from one(call, **how))
 
     def bare(
@@ -123,10 +122,22 @@ class View:
         found = replies[0] if command != "ZCARD" else replies[0] or None
         return then((yield from otherwise.query(self, keys))) if found is None else found
 
-    def tested(self, keys: Keys) -> list[str]:
-        """The keys of the sets that the clauses of the scope name."""
-        return [
-            keys.group(name) if clause.kind == "g" else keys.ranking(name)
-            for clause in self.scope.clauses
-            for name in clause.names
-        ]
+    def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
+        """Count the members with each value of a facet, by the names of the values' rankings, which begin with
+        ``facet``. ``covered``: the beginning of the names of those that hold members of this view alone, if it isn't of
+        all members."""
+        names, most = (covered or facet).encode(), _NO_BOUND if self.scan is None else self.scan
+        found: dict[bytes, int] = {}
+        last, page = b"", _FIRST
+        while True:
+            arguments = (keys.generation, names, last, page, most)
+            call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments, _COST * page)
+            values, *reply = yield from one(call)
+            if values > most:
+                raise FilterTooLarge(
+                    f"{facet.removesuffix(':')}: there are {values:,} values to count, more than {most:,}"
+                )
+            found |= zip(reply[::2], reply[1::2], strict=True)
+            if len(reply) < 2 * page:
+                return {facet.encode() + name.removeprefix(names): count for name, count in found.items()}
+            last, page = reply[-2], _PAGE

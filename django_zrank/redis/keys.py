@@ -6,7 +6,7 @@ The braces are a hash tag: every key of an index is in one slot, so that scripts
 from __future__ import annotations
 
 from functools import cache, cached_property, lru_cache
-from hashlib import sha1, sha256
+from hashlib import sha256
 from typing import NamedTuple
 
 __all__ = ["Keys", "tag_of"]
@@ -111,27 +111,6 @@ class Keys(_Keys):
 
     def counts(self, ranking: str = "") -> str:
         return f"{self.ranking(ranking)}:counts"
-
-    def intersection(self, *what: str) -> str:
-        """Sorted set, kept for some seconds: the ranking of the members that match several filters; or hash, their
-        counts by a facet. Until it is complete, ``<intersection>:new`` is filled, with ``…:new:making``, text, how far
-        that has come, and ``…:new:noted``, hash, how members with tie bytes are stored in it, or the names of the
-        rankings of those that were counted. ``<intersection>:gathered``, sorted set, within a call alone: the
-        members of small groups that match."""
-        digest = sha1("\0".join(what).encode(), usedforsecurity=False).hexdigest()
-        return f"{self.tag}:intersection:{self.generation}:{digest}"
-
-    @staticmethod
-    def stamp(intersection: str) -> str:
-        """Text, as long as an intersection may be read: its size."""
-        return f"{intersection}:stamp"
-
-    @property
-    def intersections(self) -> str:
-        """Sorted set: intersections, kept or being made -> until when they are read, in milliseconds. Beside it,
-        ``<intersections>:sizes``, hash, the same -> its memory in bytes; '' -> that of all; and
-        ``<intersections>:large``, sorted set, those of more than 1 MiB -> until when they are read."""
-        return f"{self.tag}:intersections"
 
     def kind_of(self, key: str) -> str:
         """Return the part of a key's name that says what it is: ``group``, ``seen``, ``pending``."""

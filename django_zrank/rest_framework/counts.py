@@ -9,9 +9,11 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from ..exceptions import FilterNotReady
-from ..queries.intersections import SHARE
 
 __all__ = ["Counts", "KeptCounts"]
+
+_SHARE: Final = 20
+"""Answers are kept for as many times as counting them took, if that is longer."""
 
 _MOST: Final = 256
 """The most answers that are kept. Counts of few values are the most numerous, and the cheapest."""
@@ -61,7 +63,7 @@ class KeptCounts:
             if began >= kept.until:  # else another thread has counted
                 kept.counts = count()
                 now = monotonic()
-                kept.until = now + max(seconds, SHARE * (now - began))
+                kept.until = now + max(seconds, _SHARE * (now - began))
             return kept.counts
         finally:
             kept.counting.release()

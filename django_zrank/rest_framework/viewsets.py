@@ -629,7 +629,9 @@ class LeaderboardViewSet(IndexViewSet):
         # A view is of an index, and of some of its members. Another build may hold others.
         build = reader_of(ranking.index).believed
         what = (ranking.index, build, ranking.view, ranking.server, tuple(paths), most)
-        return _counts.get(what, count, seconds=self.keep_counts, patience=ranking.view.patience)
+        timeout = get_settings().filter_timeout
+        patience = timeout if self.max_wait is None else min(timeout, self.max_wait)
+        return _counts.get(what, count, seconds=self.keep_counts, patience=patience)
 
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
         serializer_class = self.get_serializer_class()

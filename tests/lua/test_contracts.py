@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +17,6 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.facets import Facet
-from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import NotBuilt
 from django_zrank.groups import change_group, count_group, read_group
@@ -42,9 +43,6 @@ from .conftest import ask
 SCRIPTS = list(every_script())
 NAMED = {script.name: script for script in SCRIPTS}
 
-TESTED = Scope((Clause(False, "r", ("region:kantou",)), Clause(True, "g", ("live",))))
-"""Two filters that no facet covers."""
-
 
 def ask_shards(store: Store, question: Any, **how: Any) -> Any:
     """The answer to a question over shards, of which there is one."""
@@ -63,6 +61,13 @@ def idle_store(store: Store) -> Any:
     return IdleStore(store.name, store.layout)
 
 
+def ask_combined(store: Store, question: Any) -> Any:
+    """The answer to a question about the members that pass two filters, which no facet covers."""
+    scope, view = (import_module(f"django_zrank.combined.{name}") for name in ("scope", "view"))
+    tested = scope.Scope((scope.Clause(False, "r", ("region:kantou",)), scope.Clause(True, "g", ("live",))))
+    return store.run(partial(question.query, view.CombinedView(store.layout, scope=tested)))
+
+
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
     "change_group": lambda store: store.run(lambda keys: change_group(keys, ["1"], "live", 7.0)),
@@ -70,7 +75,8 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
     "read_group": lambda store: store.run(lambda keys: read_group(keys, "live", b"0")),
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
-    "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), scope=TESTED),
+    "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), method="competition"),
+    "deal_tested": lambda store: ask_combined(Store(store.name), Draw("1", 3, [(1, 2)])),
     "check_health": lambda store: store.check_health(),
     "forget_version": lambda store: store.call(
         NAMED["forget_version"], (store.keys.recent, store.keys.meta), ("1",)
@@ -106,7 +112,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="dense"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
-    "make_intersection": lambda store: ask(Store(store.name), Size(), scope=TESTED),
+    "make_intersection": lambda store: ask_combined(Store(store.name), Size()),
     "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import Layout
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
@@ -49,7 +48,7 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
     layout = Layout(memberships=True)
     store, view = (
         Store("model", layout),
-        View(layout, Scope((Clause(False, "r", (ranking,)),) if ranking else ())),
+        View(layout, ranking),
     )
     for building, members in (("first", "1234567"), ("second", "678")):
         start(store, building)

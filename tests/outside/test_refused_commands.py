@@ -340,7 +340,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "change_scores": (Site.increment, Site.increment, "HSET"),
     "claim_members": (Site.join_and_leave, Site.claim, "ZREM"),
     "confirm_flush": (Site.increment_many, flush_with_some_left, "HDEL"),
-    "deal": (Site.increment, Site.draw, "ZADD"),
+    "deal_tested": (Site.increment, Site.draw, "ZADD"),
     "drop_pending": (Site.update, Site.erase_pending, "EXISTS"),
     "finish_replay": (Site.update_after_a_dump, Site.lose_writes, "HDEL"),
     "forget_version": (Site.increment, Site.erase, "HSET"),

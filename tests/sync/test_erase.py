@@ -17,10 +17,10 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.combined import intersections
 from django_zrank.erase import erasure
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
-from django_zrank.queries import intersections
 from django_zrank.redis.trust import recorded
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain

@@ -53,7 +53,7 @@ PARTS: Final = {
         ),
         r"rest_framework|\bREST\b",
         (("tests/urls.py", "django_zrank.rest_framework.urls"),),
-        needs=("statistics",),
+        needs=("combined", "statistics"),
     ),
     "admin": Part(
         (
@@ -92,6 +92,12 @@ PARTS: Final = {
         ("django_zrank/replicas", "tests/test_replicas.py"),
         r"\b[Rr]eplicas?\b|[Rr]eplica_|Replicas?\b",
         ((_INDEX, 'sources["replica"]'),),
+    ),
+    "combined": Part(
+        ("django_zrank/combined", "tests/combined"),
+        r"zrank\.combined\b|CombinedView|\b(Scope|Clause)\b|[Ii]ntersections?_|make_intersection|deal_tested|gathered"
+        r"|FilterNotReady|max_scan|max_combination|filter_timeout",
+        ((_INDEX, "combinations.append"),),
     ),
     "erase": Part(
         (

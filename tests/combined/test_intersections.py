@@ -15,16 +15,17 @@ import pytest
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.codec.filters import Clause, Scope
 from django_zrank.codec.layout import Layout
+from django_zrank.combined import intersections
+from django_zrank.combined.intersections import MAKE_INTERSECTION
+from django_zrank.combined.keys import registry_of
+from django_zrank.combined.scope import Clause, Scope
+from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
-from django_zrank.queries import intersections
 from django_zrank.queries.counts import Size
 from django_zrank.queries.request import Request
 from django_zrank.queries.scores import ChangeScores
-from django_zrank.queries.view import View
 from django_zrank.redis.executor import Executor
-from django_zrank.redis.scripts import MAKE_INTERSECTION
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.populations import populate
@@ -115,6 +116,7 @@ def pages_of_ten(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """Also where a set is as small as these are."""
     monkeypatch.setattr(intersections, "_PAGE", 10)
     monkeypatch.setattr(intersections, "_LOOK_UPS", 10)
+    monkeypatch.setattr(intersections, "_SMALL", 0)
     (before,) = zrank.config_get("zset-max-listpack-entries").values()
     zrank.config_set("zset-max-listpack-entries", 0)
     yield
@@ -167,6 +169,50 @@ def test_it_is_what_the_filters_say(
         if index is PiecesDense:
             ranks = {pk: 1 + values.index((-row["points"], row["lost"])) for pk, row in expected.items()}
             assert {entry.pk: entry.rank for entry in ranking.top(100)} == ranks
+
+
+class PiecesWide(Pieces):
+    """Integers beyond what a score holds exactly."""
+
+    name = "pieces-wide"
+    order = ("-total", "lost")
+
+
+CUT = {
+    **NARROWED,
+    "neither": lambda ranking: ranking.exclude(region="kansai").exclude(platform__in=["pc", "nothing"]),
+    "both of two": lambda ranking: ranking.filter(region="kantou", platform="pc"),
+    "one of each": lambda ranking: ranking.filter(
+        region__in=["kansai", "kantou"], platform__in=["pc", "ps", "nothing"]
+    ),
+    "nobody": lambda ranking: ranking.filter(region="kantou", platform__in=["nothing", "nowhere"]),
+}
+
+
+@pytest.mark.parametrize("index", [Pieces, PiecesTied, PiecesWide])
+@pytest.mark.parametrize("name", [name for name in CUT if "group" not in name and name != "many values"])
+def test_a_small_set_is_cut_down_at_once(
+    zrank: Redis, index: type[RankIndex], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(f"{index.name} {name}")
+    totals = [2**63 - 1, 2**62 + 1, 2**62, 2**53 + 1, 2**53, 0, -(2**53) - 1, -(2**63)]
+    populate(index, {pk: {**person(rng), "total": rng.choice(totals)} for pk in ALL})
+    ranking, requests, send = CUT[name](index.ranking), list[Request[Any]](), Executor.send
+    index.ranking.count()
+
+    def sending(self: Executor, request: Request[Any]) -> list[Any]:
+        requests.append(request)
+        return send(self, request)
+
+    monkeypatch.setattr(Executor, "send", sending)
+    found = ranking.top(100)
+    assert len(requests) == 2
+    assert not [key for key in zrank.scan_iter("*:intersection:*") if b":new" in key]
+    forget(zrank)
+    monkeypatch.setattr(intersections, "_SMALL", 0)
+    assert ranking.top(100) == found
+    assert len(requests) > 4 or not found
+    assert bool(found) == (name != "nobody")
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -236,7 +282,7 @@ def test_it_is_kept_for_seconds_and_then_made_anew(zrank: Redis) -> None:
     assert ranking.count() == 2
     forget(zrank)
     assert ranking.count() == 3
-    assert zrank.zcard(Pieces.ranking.store.live.intersections) == 1
+    assert zrank.zcard(registry_of(Pieces.ranking.store.live)) == 1
 
 
 def test_it_is_kept_for_longer_where_its_making_takes_long(
@@ -252,7 +298,7 @@ def test_it_is_kept_for_longer_where_its_making_takes_long(
 def test_those_that_nobody_reads_any_more_are_unlinked(zrank: Redis) -> None:
     store = populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
     Pieces.ranking.exclude(region="kantou").count()
-    registry = store.live.intersections
+    registry = registry_of(store.live)
     (first,) = zrank.zrange(registry, 0, -1)
     zrank.zadd(registry, {first: 1})
     Pieces.ranking.exclude(region="kansai").count()
@@ -270,7 +316,7 @@ def test_one_that_is_evicted_is_made_again(zrank: Redis) -> None:
 
 
 def test_one_that_is_evicted_whenever_it_is_made(
-    zrank: Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+    zrank: Redis, settings: Any, monkeypatch: pytest.MonkeyPatch, pages_of_ten: None
 ) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
     send = Executor.send
@@ -470,7 +516,7 @@ def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     assert store.swap_rebuilt("a")
     states = {5: Change("99", 20.5), 10: Change("99", None)}
     between(lambda trip: apply_changes(store, begin_write(store), [states[trip]]) if trip in states else None)
-    view = View(store.layout, Scope((Clause(True, "g", ("nobody",)),)))
+    view = CombinedView(store.layout, scope=Scope((Clause(True, "g", ("nobody",)),)))
     assert store.run(lambda keys: Size().query(view, keys)) == 199
 
 
@@ -517,4 +563,4 @@ def test_too_many_leave_nothing(zrank: Redis, settings: Any) -> None:
         with pytest.raises(FilterTooLarge, match="60 members, more than 1 "):
             ranking.count()
     assert not seconds_left(zrank)
-    assert not zrank.zcard(Pieces.ranking.store.live.intersections), "it takes nobody's place"
+    assert not zrank.zcard(registry_of(Pieces.ranking.store.live)), "it takes nobody's place"

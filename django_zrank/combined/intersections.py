@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from secrets import token_hex
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ..conf import get_settings
 from ..exceptions import FilterNotReady, FilterTooLarge
-from ..redis import scripts
+from ..queries.query import Query
+from ..queries.request import Call, Request, Swapped
 from ..redis.keys import Keys
-from .query import Query
-from .request import Call, Request, Swapped
+from ..redis.scripts import Script
+from .keys import intersection_of, registry_of, stamp_of
 
 if TYPE_CHECKING:
-    from .view import View
+    from .view import CombinedView
 
 __all__ = ["intersection", "read_intersection"]
+
+MAKE_INTERSECTION: Final = Script("make_intersection", __package__)
 
 KEPT: Final = 5000
 """Milliseconds for which it is kept, from the beginning of its making: answers may be as old."""
@@ -30,25 +34,31 @@ _PAGE: Final = 150
 _LOOK_UPS: Final = 1000
 """Look-ups in the sets of a filter, in one round trip."""
 
+_SMALL: Final = 1000
+"""The most members of a set of stored members that the server cuts down at once; fewer by several sets."""
+
+_CUTS: Final = 5000
+"""Look-ups of members in these sets."""
+
 _WAIT: Final = 0.02
 """Seconds after which a client looks again for what another one makes."""
 
 
-def intersection(view: View, keys: Keys, facet: str = "") -> str:
+def intersection(view: CombinedView, keys: Keys, facet: str = "") -> str:
     """Return the key of the members that pass the filters of a view, a sorted set like a ranking; or of their numbers
     by the names of a facet's rankings, which begin with ``facet``: a hash."""
-    return keys.intersection(facet, str(view.scope), *view.tested(keys))
+    return intersection_of(keys, facet, str(view.scope), *view.sets(keys))
 
 
 def read_intersection(
-    view: View, keys: Keys, key: str, *calls: Call, facet: str = ""
+    view: CombinedView, keys: Keys, key: str, *calls: Call, facet: str = ""
 ) -> Query[tuple[int, list[Any]]]:
     """Return the size of an intersection, or of counts, with the replies to calls about its ``key``. It is made if it
     isn't there. The same transaction finds it there, so that it isn't replaced in between."""
     until = monotonic() + view.patience
     looks = (
         Call("HGET", (keys.meta,), ("generation",)),
-        Call("GET", (keys.stamp(key),)),
+        Call("GET", (stamp_of(key),)),
         Call("EXISTS", (key,)),
     )
     is_made = False
@@ -60,26 +70,33 @@ def read_intersection(
             return int(size), replies
         if is_made and monotonic() >= until:
             raise _not_ready(view)
-        yield from _make(view, keys, key, facet, until)
+        found = yield from _make(view, keys, key, facet, until, calls)
+        if found:
+            return found
         is_made = True
 
 
-def _make(view: View, keys: Keys, key: str, facet: str, until: float) -> Query[None]:
-    """Make an intersection, or wait until another client has made it. Raises ``FilterTooLarge`` and
-    ``FilterNotReady``: a later call goes on from there."""
+def _make(
+    view: CombinedView, keys: Keys, key: str, facet: str, until: float, calls: Sequence[Call]
+) -> Query[tuple[int, list[Any]] | None]:
+    """Make an intersection, or wait until another client has made it. Return its size with the replies to ``calls`` if
+    one piece was enough. Raises ``FilterTooLarge`` and ``FilterNotReady``: a later call goes on from there."""
     settings, layout, scope = get_settings(), view.layout, view.scope
-    names = (keys.root, keys.meta, keys.recent, keys.intersections, key, *view.tested(keys))
+    names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
     page = min(_PAGE, max(20, _LOOK_UPS // scope.look_ups))
+    small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in scope.clauses))
     what = (keys.generation, layout.width, int(layout.memberships), int(layout.dense), str(scope), facet)
     bounds = (view.limit, settings.max_combinations, settings.max_combination_bytes, KEPT, SHARE)
-    maker, delay = token_hex(4), 0.0
+    maker, delay, is_first = token_hex(4), 0.0, True
     while True:
         is_last = monotonic() >= until
-        arguments = (*what, maker, int(is_last), page, *bounds)
-        call = Call(scripts.MAKE_INTERSECTION, names, arguments, 200 + 4 * page + 10 * len(names))
-        ((word, *numbers),) = yield Request((call,), writes=True, delay=delay)
+        arguments = (*what, maker, int(is_last), page, small, *bounds)
+        call = Call(MAKE_INTERSECTION, names, arguments, 200 + 4 * page + 10 * len(names))
+        (word, *numbers), *replies = yield Request(
+            (call, *calls), writes=True, atomic=bool(calls), delay=delay
+        )
         if word == b"kept":
-            return
+            return (numbers[0], replies) if is_first else None
         if word == b"too large":
             setting = ' (ZRANK["MAX_SCAN"])' if view.limit == settings.max_scan else ""
             raise FilterTooLarge(
@@ -93,10 +110,10 @@ def _make(view: View, keys: Keys, key: str, facet: str, until: float) -> Query[N
             )
         if is_last:
             raise _not_ready(view)
-        delay = _WAIT if word == b"busy" else 0.0
+        delay, calls, is_first = _WAIT if word == b"busy" else 0.0, (), False
 
 
-def _not_ready(view: View) -> FilterNotReady:
+def _not_ready(view: CombinedView) -> FilterNotReady:
     bound = 'ZRANK["FILTER_TIMEOUT"]' if view.patience == get_settings().filter_timeout else "within()"
     return FilterNotReady(
         f"no facet covers these filters, and they aren't computed after {view.patience:g} seconds ({bound})"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from django_zrank.combined.keys import registry_of
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
 from django_zrank.queries.counts import CountFacet
 from django_zrank.ranking import Ranking
@@ -97,23 +98,23 @@ def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
     for group, own in members.items():
         zrank.zadd(live.group(group), dict.fromkeys(own, math.inf))
     assert ranking.filter(group="first").count() == 24_000
-    (first,) = zrank.zrange(live.intersections + ":large", 0, -1)
+    (first,) = zrank.zrange(registry_of(live) + ":large", 0, -1)
     for other in ("few", "nobody"):
         assert ranking.filter(group=other).count() <= 5  # small ones
     with pytest.raises(FilterNotReady, match=r" 3 other combinations take .*MAX_COMBINATIONS"):
         ranking.filter(group="second").count()
     assert ranking.filter(group="first").count() == 24_000  # is there
-    for key in (live.intersections, live.intersections + ":large"):  # its time is over
+    for key in (registry_of(live), registry_of(live) + ":large"):  # its time is over
         zrank.zadd(key, {first: 1})
     assert ranking.filter(group="second").count() == 24_000
-    assert first not in zrank.zrange(live.intersections + ":large", 0, -1)
+    assert first not in zrank.zrange(registry_of(live) + ":large", 0, -1)
 
 
 def test_one_beside_thousands_measures_only_itself(
     zrank: Redis, ranking: Ranking[Any], settings: Any
 ) -> None:
     settings.ZRANK = {"MAX_COMBINATIONS": 10_000}
-    registry = ranking.store.live.intersections
+    registry = registry_of(ranking.store.live)
     zrank.zadd(registry, {f"{registry}:of-another:{number}": 1e15 for number in range(3000)})
     zrank.config_resetstat()
     assert ranking.exclude(region="kantou").count() == 300
@@ -122,7 +123,7 @@ def test_one_beside_thousands_measures_only_itself(
 
 
 def test_memory_is_that_of_those_in_the_list(zrank: Redis, ranking: Ranking[Any]) -> None:
-    registry = ranking.store.live.intersections
+    registry = registry_of(ranking.store.live)
 
     def sizes() -> dict[bytes, int]:
         found: Any = zrank.hgetall(registry + ":sizes")

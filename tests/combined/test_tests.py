@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.codec.filters import Clause, Scope
+from django_zrank.combined.scope import Clause, Scope
 
 Run = Callable[..., Any]
 
@@ -26,7 +26,8 @@ def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, widt
         end
         return reply"""
     keys = [name if name == "group" else f"root:{name}" for name in sets]
-    return [member.decode() for member in run("tests", code, keys, [str(scope), width, 100, *members])]
+    args = [str(scope), width, 100, *members]
+    return [member.decode() for member in run("tests", code, keys, args, "django_zrank.combined")]
 
 
 @pytest.fixture(autouse=True)
@@ -68,4 +69,4 @@ def test_the_smallest_ranking_that_holds_all_who_pass(run: Run, zrank: Redis) ->
         ("+g1", ["group"], b"all"),  # primary keys are no stored members
         ("-r1+r1", ["root:a", "root:b"], b"root:b"),
     ):
-        assert run("tests", code, ["all", *sets], [tests]) == expected
+        assert run("tests", code, ["all", *sets], [tests], "django_zrank.combined") == expected

@@ -6,7 +6,8 @@
 -- A ranking is read in its order, from the sort key of the last member on: what is added in order takes a third of the
 -- time. A member that moves past that place meanwhile has been written, so 'recent' names it. It doesn't name members of
 -- groups, nor those whose scores change in Redis first ('rule'): these sets are read by ZSCAN, which misses no entry that
--- is there all the time, however many move in between.
+-- is there all the time, however many move in between. A small set of stored members is cut down by Redis's own commands,
+-- in one piece.
 --
 -- KEYS  live      sorted set of the whole index
 --       meta      hash of the index
@@ -23,18 +24,19 @@
 --       maker       the client, which keeps others from making it while it calls at least every second
 --       last        '1' if another client may go on after this piece
 --       page        number of members to read
+--       small       number of members of a set that is cut down at once
 --       limit       the most members of the smallest set
 --       most        the most large intersections of the index
 --       bytes       the most memory that these may take
 --       life        milliseconds for which it is kept, from the beginning of its making
 --       share       the same as a multiple of the time of its making, if that is longer
--- Returns {'kept'} when it is complete; {'more'} if another piece is needed; {'busy'} if another client makes it;
+-- Returns {'kept', size} when it is complete; {'more'} if another piece is needed; {'busy'} if another client makes it;
 --         {'too large', number of members in the smallest set}; {'full', number of intersections, their memory} if there is
 --         no room; the errors of lib/built.lua.
 -- Cost  O((page + members of one write) * (tests + log(size))), and O(log(intersections)) for each 16 pieces.
 
 local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, dense, tests, facet, maker, last, page, limit, most, bytes, life, share =
+local generation, width, memberships, dense, tests, facet, maker, last, page, small, limit, most, bytes, life, share =
   unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
 local SMALL = 1048576 -- bytes up to which an intersection doesn't count towards 'most': few calls make it
@@ -47,7 +49,7 @@ local stamp = intersection .. ':stamp'
 local size = call('GET', stamp)
 local kept = dense and {intersection, values_key(intersection)} or {intersection}
 if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then -- else it was evicted
-  return {'kept'}
+  return {'kept', tonumber(size)}
 end
 
 -- The keys of an intersection that is being made: the new one; how members are stored there, if they have tie bytes, or the
@@ -70,7 +72,7 @@ require_commands(meta)
 local checks = parse_tests(tests, KEYS, FIRST_TEST, live)
 local applied, started, floor, guarded, rule =
   unpack(call('HMGET', meta, 'applied', 'started', 'floor', 'guarded', 'rule'))
-local forgotten = tonumber(floor or 0)
+local forgotten, is_small = tonumber(floor or 0), false
 -- INFO takes long. Where cursors are those of another server, it suffices to know that when all is read.
 local server = state and state.set <= state.sets and state.server or identity()
 if guarded == '1' and call('EXISTS', recent) == 0 then
@@ -95,6 +97,10 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
   state.sets = state.test == 0 and 1 or #checks[state.test].keys
   if least > tonumber(limit) then
     return {'too large', least}
+  end
+  is_small = least <= tonumber(small) and not counts and not dense
+  for _, test in ipairs(checks) do
+    is_small = is_small and test.names
   end
 end
 
@@ -244,7 +250,6 @@ local function put(members, tested, stored, scores)
   end
 end
 
--- Read the next members of the smallest set, each once.
 local base, others = checks[state.test], {}
 for _, test in ipairs(checks) do
   if test ~= base then
@@ -252,6 +257,28 @@ for _, test in ipairs(checks) do
   end
 end
 local sets, is_group = base and base.keys or {live}, base and not base.names
+
+-- Cut down a small set. ZDIFFSTORE keeps scores as they are; those who aren't in what they must not be in, pass.
+if is_small then
+  local function without(into, from, keys)
+    call('ZDIFFSTORE', into, #keys + 1, from, unpack(keys))
+  end
+  local union = {new, #sets, unpack(sets)}
+  union[#union + 1], union[#union + 2] = 'AGGREGATE', 'MAX'
+  call('ZUNIONSTORE', unpack(union))
+  for _, test in ipairs(others) do
+    if test.wants then
+      without(noted, new, test.keys)
+      without(new, new, {noted})
+    else
+      without(new, new, test.keys)
+    end
+  end
+  call('UNLINK', noted)
+  state.set = state.sets + 1
+end
+
+-- Read the next members of the smallest set, each once.
 local members, stored, scores, seen, reads = {}, {}, {}, {}, 0
 while sets[state.set] and 2 * #members < page and reads < 100 do -- sets may be small, and many
   local set, found, is_last = sets[state.set], nil, nil
@@ -298,7 +325,7 @@ if is_over then
   call('UNLINK', unpack(filled))
   call('SET', stamp, size, 'PX', integer(left))
   note(left)
-  return {'kept'}
+  return {'kept', size}
 end
 for _, key in ipairs(filled) do
   call('PEXPIRE', key, SPARE)

@@ -9,9 +9,8 @@ from unittest import mock
 import pytest
 from redis import Redis
 
-from django_zrank.queries import draws
+from django_zrank.combined import draws
 from django_zrank.queries.request import Request
-from django_zrank.redis import scripts
 from django_zrank.redis.executor import Executor
 from tests.populations import fill
 from tests.test_uniformity import LIMIT, Side, Uniform, deviation
@@ -101,8 +100,8 @@ def test_who_leaves_before_it_is_dealt_is_not_drawn(case: Case) -> None:
 
     def leaving(self: Executor, request: Request) -> list[Any]:
         replies = send(self, request)
-        if request.calls[0].command is scripts.DEAL and not left:
-            dealt = {int(one) for side in replies[0][5:] for one in side[2::2] if one}
+        if request.calls[0].command is draws.DEAL_TESTED and not left:
+            dealt = {int(one) for side in replies[0][5:7] for one in side[2::2] if one}
             left.update({*case.passing} - dealt)
             group.remove(*left)
         return replies

@@ -1,0 +1,96 @@
+"""Views of the members that pass several filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TypeVar
+
+from ..conf import get_settings
+from ..queries.query import Query, Question, one
+from ..queries.request import Call
+from ..queries.view import View
+from ..redis.keys import Keys
+from ..redis.scripts import Script
+from .draws import TestedDrawing
+from .intersections import intersection, read_intersection
+from .scope import Scope
+
+__all__ = ["CombinedView"]
+
+Answer = TypeVar("Answer")
+
+_PAGE: Final = 500
+"""The values of a facet that are read in one round trip."""
+
+
+@dataclass(frozen=True)
+class CombinedView(View):
+    """The members that pass several filters, which no one ranking holds."""
+
+    ranking: str | None = None
+    scope: Scope = field(default_factory=Scope)
+
+    drawing: ClassVar[Any] = TestedDrawing
+
+    @property
+    def limit(self) -> int:
+        """The bound in force on the members of the smallest of several filters."""
+        ours = get_settings().max_scan
+        return ours if self.scan is None else min(ours, self.scan)
+
+    @property
+    def patience(self) -> float:
+        """The bound in force on the seconds to wait for an intersection."""
+        ours = get_settings().filter_timeout
+        return ours if self.seconds is None else min(ours, self.seconds)
+
+    @property
+    def is_replicated(self) -> bool:
+        """False if groups are filtered by: they change without a write of the index."""
+        return all(clause.kind != "g" for clause in self.scope.clauses)
+
+    def sets(self, keys: Keys) -> list[str]:
+        """The keys of the sets that the clauses of the scope name."""
+        return [
+            keys.group(name) if clause.kind == "g" else keys.ranking(name)
+            for clause in self.scope.clauses
+            for name in clause.names
+        ]
+
+    def read(
+        self,
+        keys: Keys,
+        script: Script,
+        arguments: Sequence[Any],
+        cost: int = 0,
+        others: Sequence[str] = (),
+        **how: bool,
+    ) -> Query[Any]:
+        key = intersection(self, keys)
+        call = Call(script, (key, keys.root, keys.meta, *others), arguments, cost)
+        _, (reply,) = yield from read_intersection(self, keys, key, call)
+        return reply
+
+    def bare(
+        self,
+        keys: Keys,
+        command: str,
+        *arguments: Any,
+        otherwise: Question[Any],
+        then: Callable[[Any], Answer],
+    ) -> Query[Answer]:
+        if command == "ZCARD":
+            return (yield from read_intersection(self, keys, intersection(self, keys)))[0]  # type: ignore[return-value]
+        return then((yield from otherwise.query(self, keys)))
+
+    def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
+        if covered:
+            return (yield from super().count_facet(keys, facet, covered))
+        key = intersection(self, keys, facet)
+        first = Call("HSCAN", (key,), (0, "COUNT", _PAGE))
+        _, ((cursor, numbers),) = yield from read_intersection(self, keys, key, first, facet=facet)
+        while cursor:
+            cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE)))
+            numbers |= more
+        return {name: int(number) for name, number in numbers.items()}
