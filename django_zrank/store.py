@@ -242,10 +242,6 @@ class Store(Executor):
 
     # Health
 
-    def has_watcher(self) -> bool:
-        """Return True while a watcher keeps the index in step."""
-        return bool(self.call("EXISTS", (self.keys.watcher,)))
-
     def note_watcher(self, seconds: float) -> None:
         """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
         call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())

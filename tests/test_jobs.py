@@ -141,7 +141,7 @@ def test_a_runner_whose_job_was_taken_gives_way(
 ) -> None:
     entered, proceed = threading.Event(), threading.Event()
 
-    def slow(index: Any, progress: Callable[[int], None]) -> int:
+    def slow(index: Any, progress: Callable[[int], None], **options: Any) -> int:
         entered.set()
         assert proceed.wait(20)
         for _ in iter(lambda: jobs_of(INDEX).filter(runner="other", done=0).exists(), False):

@@ -4,11 +4,12 @@ A mark is written in the transaction of the change, so both commit or neither do
 members, because changes before it went unnoticed.
 
 Triggers have one life cycle, whichever release looks at them. The database notes which declaration of an index they
-belong to (``Capture.declaration``): ``migrate`` notes its own and creates what it needs (:func:`install`). Processes of
-other releases drop no trigger. They create what they need in two cases: a release whose build is live, if triggers were
-lost (:func:`restore`); and a rebuild of a declaration that isn't live, before it reads (:func:`expand`), which notes
-that declaration together with the swapped build (:func:`note_build`). Once the new build is live, the next process that
-checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
+belong to (``Capture.declaration``). Commands that somebody runs note their own: ``migrate`` and ``capture_zrank``
+(:func:`install`), and ``rebuild_zrank`` before it reads (:func:`expand`). Each creates what its declaration needs.
+Workers of other releases drop no trigger, and build the index only if no other release's build is live
+(:func:`refusal`). They create what they need in two cases: if their build is live, and triggers were lost
+(:func:`restore`); and before they build an index that has no build (:func:`expand`). Once the new build is live, the
+next process that checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
 
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
 the columns that they name (:func:`guard`).
@@ -36,7 +37,7 @@ from ..models import Capture, Generation, Mark
 from ..redis.trust import RETIRED
 from ..registry import registry
 from ..store import Store
-from ..transactions import LONG_PATIENCE, briefly, is_delay
+from ..transactions import is_delay
 from .dialect import Trigger, Unit, digest, owner_of
 from .dialects import DIALECTS
 from .watched_tables import WatchedTable, merged, watched_tables
@@ -74,7 +75,8 @@ class Status:
     """Of indexes that aren't registered: another project's, or removed ones. Nobody drains their marks."""
 
     error: str | None = None
-    """The reason why the database can't have triggers, or why they don't notice everything."""
+    """The reason why the database can't have triggers, why some can't be created, or why they don't notice everything.
+    """
 
     is_covered: bool = False
     """True if those missing are of an earlier release of the same declaration: the later one's record the same."""
@@ -119,7 +121,8 @@ def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator
 
 def _has_build(index: Declaration, using: str) -> bool:
     """Return True if the database notes a live build of this declaration."""
-    return any(row.generation and index.declares(row.generation) for row in builds_of(index, using))
+    noted = (row.generation for row in builds_of(index, using))
+    return any(generation not in ("", RETIRED) and index.declares(generation) for generation in noted)
 
 
 def departed(using: str) -> list[Declaration]:
@@ -192,7 +195,8 @@ class TriggerSet:
         return f"{index.declaration}-{digest(' '.join(texts))}"
 
     def is_current(self, index: Declaration) -> bool:
-        """Return True if the triggers of the database belong to this declaration of ``index``, or to none."""
+        """Return True if the triggers of the database belong to this declaration of ``index``, or to none. With
+        ``CAPTURE = "signals"``, there are none."""
         note = self.notes.get(index.name)
         return note is None or note.declaration in ("", f"{index.declaration}-", self.declared(index))
 
@@ -308,6 +312,12 @@ class TriggerSet:
                     self.note(unit)
         return Changes(created, sorted(obstacles))
 
+    def restore(self) -> None:
+        """Create the missing triggers. Raises ``CaptureError`` if some can't be created for lack of columns."""
+        self.add()
+        if reason := self.unfit():
+            raise CaptureError(reason)
+
     def contract(self) -> list[Trigger]:
         """Drop the triggers that these indexes don't need any more, if what is live was built as they declare. Return
         those dropped. It waits for no lock for long, and leaves what it can't drop to the next time."""
@@ -349,7 +359,18 @@ class TriggerSet:
 
     def fits(self, unit: Unit) -> bool:
         """Return True if all columns exist that a unit names."""
-        return self.dialect.has(unit.source.table, [str(field.column) for field in unit.source.columns])
+        return self.dialect.has(unit.source.table, _columns(unit))
+
+    def unfit(self) -> str:
+        """Return the tables or columns for lack of which triggers can't be created; '' if there are none."""
+        found: set[str] = set()
+        for unit in self.units:
+            if not self.is_in_place(unit) and not self.fits(unit):
+                table, columns = unit.source.table, self.dialect.columns(unit.source.table)
+                absent = [name for name in _columns(unit) if self.dialect.fold(name) not in columns]
+                found.update(f"{table} has no column {name!r}" for name in absent if columns)
+                found.update([] if columns else [f"there is no table {table}"])
+        return f"Triggers can't be created: {'; '.join(sorted(found))}." if found else ""
 
     def create(self, unit: Unit, missing: Iterable[Trigger]) -> None:
         dialect, table = self.dialect, unit.source.table
@@ -400,6 +421,10 @@ class TriggerSet:
             ) from error
 
 
+def _columns(unit: Unit) -> list[str]:
+    return [str(field.column) for field in unit.source.columns]
+
+
 def _triggers(using: str, indexes: Collection[Declaration] = ()) -> TriggerSet | None:
     """Return the triggers of a database; None if it can't have any, and needs none."""
     connection = connections[using]
@@ -426,12 +451,14 @@ def status(using: str, indexes: Collection[Declaration], *, thorough: bool = Fal
     strangers = {trigger for trigger in own.found if trigger.owner not in own.owners}
     gone = {owner_of(index.name) for index in departed(using)} if thorough else set()
     problems = [f"{table} {problem}" for table, problem in sorted(own.dialect.problems().items())]
+    errors = [f"Triggers can't watch every table: {'; '.join(problems)}."] if problems else []
+    errors += filter(None, [own.unfit()])
     return Status(
         mode,
         missing=sorted(own.missing),
         outdated=sorted(own.outdated | {trigger for trigger in strangers if trigger.owner in gone}),
         unexpected=sorted(trigger for trigger in strangers if trigger.owner not in known),
-        error=f"Triggers can't watch every table: {'; '.join(problems)}." if problems else None,
+        error=" ".join(errors) or None,
         is_covered=own.missing <= own.replaced,
     )
 
@@ -457,60 +484,44 @@ def restore(index: Declaration) -> bool:
     locks. Return True if some were missing, or not to be relied on.
 
     If the triggers belong to another release, it drops none, and creates some only while its own build is live: a
-    release that has migrated may never be started. Raises :exc:`~django_zrank.exceptions.CaptureError`.
+    release that has migrated may never be started. Raises :exc:`~django_zrank.exceptions.CaptureError`; if only some
+    can't be created, for lack of a column, after the others were.
     """
     own = _triggers(index.get_using(), [index])
     if own is None:
         return False
     if not own.is_current(index):
-        if not own.missing - own.replaced:
+        if not (own.missing - own.replaced and _has_build(index, own.using)):
             return False
-        if not _has_build(index, own.using):
-            raise CaptureError("Another release has run migrate, so this one creates no triggers any more.")
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-            own.add()
+            own.restore()
         return True
     was_missing = bool(own.missing or own.obstacles())
     if was_missing or index.name not in own.notes:
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
             own.take_over()
-            own.add()
+            own.restore()
     own.contract()
     return was_missing
 
 
-def expand(index: Declaration) -> None:
+def expand(index: Declaration, *, record: bool, again: bool = False) -> bool:
     """Create the triggers that a build of ``index`` needs before it reads rows, if the database has those of another
-    declaration, and no build of this one. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
-    own = _triggers(index.get_using(), [index])
-    if own is None or own.is_current(index):
-        return
-    if not _has_build(index, own.using):
-        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-            own.add()
+    declaration, and no build of this one. Return True if it has those of another declaration.
 
-
-def note_build(part: Declaration, build: str, **conditions: Any) -> int:
-    """Note that a build of ``part`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
-    its row doesn't meet ``conditions``.
-
-    If it is of another declaration than the one that it replaces, the triggers belong to that from now on. Both are
-    noted in one transaction: a release whose build is live could not tell later if it was overtaken by ``migrate``.
+    ``record``: first note that they belong to this one, as ``migrate`` does. ``again``: a process that had read the
+    former note may have dropped them since. Raises :exc:`~django_zrank.exceptions.CaptureError`.
     """
-    using, declared = part.get_using(), f"{build.partition('-')[0]}-"
-    rows = Generation.objects.using(using).filter(index=part.name)
-
-    def note() -> int:
-        before = rows.values_list("generation", flat=True).first() or ""
-        done = rows.filter(building=build, **conditions).update(generation=build, building="")
-        if done and not before.startswith(declared):
-            captures = Capture.objects.using(using)
-            captures.get_or_create(index=part.whole.name)
-            others = captures.filter(index=part.whole.name).exclude(declaration__startswith=declared)
-            others.update(declaration=declared)
-        return done
-
-    return briefly(using, note, patience=LONG_PATIENCE)
+    own = _triggers(index.get_using(), [index])
+    if own is None:
+        return False
+    is_other = again or not own.is_current(index)
+    with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
+        if record and (is_other or index.name not in own.notes):
+            own.take_over()
+        if is_other and not _has_build(index, own.using):
+            own.add()
+    return is_other
 
 
 def contract(index: Declaration) -> None:
@@ -520,10 +531,26 @@ def contract(index: Declaration) -> None:
             own.contract()
 
 
-def is_current(index: Declaration) -> bool:
-    """Return True if the triggers of its database belong to this declaration of ``index``, or to none."""
+def refusal(index: Declaration) -> str:
+    """Return the reason why workers of this release don't build ``index``, and what to do; '' if they do.
+
+    They leave it alone if another release's build is live, and the database doesn't note that the triggers belong to
+    this one. Otherwise the workers of two releases would take turns.
+    """
     own = _triggers(index.get_using(), [index])
-    return own is None or own.is_current(index)
+    if own is None or own.is_current(index) or not own.has_tables(Generation):
+        return ""
+    parts = {part.name for part in index.parts}
+    rows = list(builds_of(index, own.using))
+    own_ones = {row.generation for row in rows if row.index in parts}
+    # Those of another number of shards, unless they are retired.
+    others = {row.generation for row in rows if row.index not in parts} - {"", RETIRED}
+    if not others and RETIRED not in own_ones and all(map(index.declares, own_ones)):
+        return ""
+    return (
+        f"Index {index.name!r}: its build belongs to another release, and this one hasn't run migrate since. To "
+        "replace that release by this one, run migrate or rebuild_zrank with this one. Otherwise stop its workers."
+    )
 
 
 def install(using: str, indexes: Collection[Declaration]) -> Changes:

@@ -12,7 +12,7 @@ from ..exceptions import NotBuilt
 from ..redis.trust import recorded
 from ..store import Store
 from .each_shard import EachShard
-from .health import Verdict, examine_part, with_capture, worst
+from .health import Verdict, examine_part, obstacle, with_capture, worst
 from .marks import waiting_marks
 
 MOST_WAITING: Final = 100_000
@@ -50,6 +50,9 @@ class Gauges:
     unwell: tuple[str, ...] = ()
     """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
+    reason: str = ""
+    """What keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
+
 
 def read_gauges(index: Declaration) -> Gauges:
     """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
@@ -59,11 +62,12 @@ def read_gauges(index: Declaration) -> Gauges:
     looks = shards.each(index.parts, _look)
     members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
     is_complete = not shards.failed
+    verdict = with_capture(index, worst(verdicts)) if is_complete else None
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
         members=sum(members) if is_complete else None,
-        verdict=with_capture(index, worst(verdicts)) if is_complete else None,
+        verdict=verdict,
         pending=sum(pending) if is_complete else None,
         lag=max(lags, default=0.0),
         generation=rows[0].generation,
@@ -71,6 +75,7 @@ def read_gauges(index: Declaration) -> Gauges:
         unwell=tuple(
             part.name for part in index.parts if part not in looks or looks[part][1] is not Verdict.HEALTHY
         ),
+        reason=obstacle(index, verdict) if verdict else "",
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-from ..capture.triggers import examine_capture, is_current, note_build, restore
+from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
-from ..exceptions import CaptureError, NotBuilt
+from ..exceptions import CaptureError
 from ..models import Generation
 from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, newest_batch, recorded
 from ..signals import repaired
@@ -17,7 +17,7 @@ from ..store import Health, Store
 from .each_shard import EachShard
 from .flush import accept_server, are_lost
 from .leftovers import leave_databases, unlink_other_shards
-from .rebuild import rebuild
+from .rebuild import note_build, rebuild
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -57,6 +57,13 @@ def with_capture(index: Declaration, verdict: Verdict) -> Verdict:
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and not examine_capture(index).works:
         return Verdict.UNCAPTURED
     return verdict
+
+
+def obstacle(index: Declaration, verdict: Verdict) -> str:
+    """Return what keeps :func:`repair` from repairing an index with this verdict, and what to do; '' for nothing."""
+    if verdict.wants_rebuild:
+        return refusal(index)
+    return (examine_capture(index).error or "") if verdict is Verdict.UNCAPTURED else ""
 
 
 def examine_part(part: Declaration) -> Verdict:
@@ -132,10 +139,6 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     verdicts = shards.each(index.parts, _repair_part)
     shards.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
-        if _gives_way(index):
-            raise NotBuilt(
-                f"Index {index.name!r}: a worker of a later release keeps it. Restart this one, which runs older code."
-            )
         rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or shards.failed or Verdict.BUILDING in verdicts.values()):
@@ -144,11 +147,6 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     for verdict in wrong:
         repaired.send_robust(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
-
-
-def _gives_way(index: Declaration) -> bool:
-    """Return True if a worker of the release that migrated last is alive. The two would take turns rebuilding."""
-    return not is_current(index) and any(Store.of(part).has_watcher() for part in {index, *index.parts})
 
 
 def _repair_part(part: Declaration) -> Verdict:

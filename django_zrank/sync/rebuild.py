@@ -21,9 +21,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.utils import timezone
 
-from ..capture.triggers import contract, expand, note_build
+from ..capture.triggers import contract, expand, refusal
 from ..declaration import Declaration
-from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, RebuildSuperseded
+from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed
 from ..members import batched
 from ..models import Generation
@@ -68,6 +68,7 @@ def rebuild(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
+    record: bool = True,
     uncommitted: bool = False,
 ) -> int:
     """Rebuild ``index`` beside the live one and swap the two (blue-green). Return the number of members.
@@ -76,7 +77,9 @@ def rebuild(
     that memory doesn't grow with their number. ``progress`` is called with the number of rows of each batch.
     Members pushed meanwhile stay as pushed. If all parts were built, marks that waited at the beginning are
     deleted. Of two rebuilds the older gives way, unless the newer one is ``polite``. ``parts``: the parts to build,
-    by default all. A part that can't be reached doesn't stop the others.
+    by default all. A part that can't be reached doesn't stop the others. ``record``: note, as ``migrate`` does, that
+    the index belongs to this release. Without it, or with ``polite``, another release's build is replaced only if that
+    is noted already.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another rebuild went first; and
     ``TransactionManagementError`` inside a transaction, whose rows may be rolled back (tests set ``uncommitted``). If
@@ -87,23 +90,28 @@ def rebuild(
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
         require_synced(index.get_using())
+    record = record and not polite
+    if not record:
+        _require_turn(index)
     shards, name, members = EachShard(index), index.new_generation(), 0
-    parts = index.parts if parts is None else parts
+    parts, is_expanded = index.parts if parts is None else parts, False
     builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
     shards.require(parts)
-    retire_other_shards(index)
     if not uncommitted:
         note_databases(index, {build.former for build in builds.values()} - {""})
-        _expand(index)
+        is_expanded = _expand(index, record=record)
+    retire_other_shards(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     noted = {field: value for one in installed().values() for field, value in one.building(index).items()}
     try:
         shards.each(builds, lambda part: builds[part].start(polite=polite))
         shards.require(parts)
-        if not uncommitted:
+        if not record:
+            _require_turn(index)  # again: from here on, no other rebuild can go first
+        if is_expanded:
             # Again: before it was noted, another release may have dropped what it doesn't need.
-            _expand(index)
+            _expand(index, record=record, again=True)
         pulse = _Pulse(builds)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
@@ -248,12 +256,26 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
         thread.shutdown(cancel_futures=True)
 
 
-def _expand(index: Declaration) -> None:
-    """Create the triggers that a build needs before it reads rows, if they aren't those that the database has."""
+def note_build(part: Declaration, build: str, **conditions: Any) -> int:
+    """Note that a build of ``part`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
+    its row doesn't meet ``conditions``."""
+    rows = Generation.objects.using(part.get_using()).filter(index=part.name, building=build, **conditions)
+    return update_briefly(rows, generation=build, building="")
+
+
+def _require_turn(index: Declaration) -> None:
+    if reason := refusal(index):
+        raise NotBuilt(reason)
+
+
+def _expand(index: Declaration, *, record: bool, again: bool = False) -> bool:
+    """Create the triggers that a build needs before it reads rows, if they aren't those that the database has. Return
+    True if they aren't."""
     try:
-        expand(index)
+        return expand(index, record=record, again=again)
     except CaptureError as error:  # the index will not be healthy
         logger.error("Index %r: triggers are missing. %s", index.name, error)
+        return True
 
 
 def _enter(index: Declaration, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:

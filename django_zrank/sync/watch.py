@@ -177,7 +177,7 @@ def watch(
 def _note(index: Declaration, noted: dict[Declaration, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
-        EachShard(index).each({index, *index.parts}, lambda part: Store.of(part).note_watcher(_NOTED))
+        EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
         noted[index] = monotonic()
 
 

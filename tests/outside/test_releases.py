@@ -28,7 +28,7 @@ PASSWORD = os.environ.get("ZRANK_TEST_DATABASE_PASSWORD", "")
 RELEASED = f"""{SETTINGS}
 import json
 DATABASES = json.loads(os.environ["PROJECT_DATABASES"])
-ZRANK = {{"KEY_PREFIX": os.environ["PROJECT_PREFIX"]}}
+ZRANK = {{"KEY_PREFIX": os.environ["PROJECT_PREFIX"], "CAPTURE": os.environ["PROJECT_CAPTURE"]}}
 SILENCED_SYSTEM_CHECKS = ["zrank.W005", "zrank.W003"]
 """
 
@@ -168,6 +168,7 @@ class Site:
         *migrations: str,
         fields: str = "level score grade points",
         using: str | None = None,
+        capture: str = "triggers",
     ) -> Release:
         """Write a release's code. ``migrations``: the operations of those after the first one."""
         folder = self.folder / f"release-{uuid4().hex[:8]}"
@@ -188,13 +189,13 @@ class Site:
             before = [("players", f"m{number}")]
         for name, text in files.items():
             (folder / name).write_text(text)
-        return Release(self, folder)
+        return Release(self, folder, capture)
 
 
 class Release:
     """The code of one release."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: Site, folder: Path, capture: str) -> None:
         self.folder = folder
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PYTEST"))
@@ -204,6 +205,7 @@ class Release:
             "DJANGO_SETTINGS_MODULE": "settings",
             "PROJECT_REDIS": site.redis,
             "PROJECT_PREFIX": site.prefix,
+            "PROJECT_CAPTURE": capture,
             "PROJECT_DATABASES": json.dumps(site.databases()),
             "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
         }
@@ -232,8 +234,11 @@ class Release:
         said, _ = process.communicate(timeout=150)
         assert process.returncode == 0, said
 
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.manage("zrank_status", "--json"))["player"])
+
     def verdict(self) -> str:
-        return str(json.loads(self.manage("zrank_status", "--json"))["player"]["verdict"])
+        return str(self.status()["verdict"])
 
 
 @pytest.fixture
@@ -251,12 +256,12 @@ def site(tmp_path: Path, zrank_server: Any) -> Iterator[Site]:
 
 
 @pytest.fixture
-def watching() -> Iterator[Callable[[Release], subprocess.Popen[str]]]:
+def watching() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts workers, which end with the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def watch(release: Release) -> subprocess.Popen[str]:
-        started.append(release.start("-m", "django", "sync_zrank", "--watch", "--interval", "0.1"))
+    def watch(release: Release, interval: float = 0.1) -> subprocess.Popen[str]:
+        started.append(release.start("-m", "django", "sync_zrank", "--watch", "--interval", str(interval)))
         return started[-1]
 
     yield watch
@@ -274,7 +279,10 @@ def wait_until(process: subprocess.Popen[str], said: str) -> None:
     raise AssertionError(f"it ended, and never said: {said}")
 
 
-def test_a_release_by_the_book(site: Site, watching: Callable[[Release], subprocess.Popen[str]]) -> None:
+GIVES_WAY = "belongs to another release"
+
+
+def test_a_release_by_the_book(site: Site, watching: Callable[..., subprocess.Popen[str]]) -> None:
     """The older worker runs on, while the newer release migrates and builds its index."""
     older, newer = site.release("-score"), site.release("-points")
     older.go_live()
@@ -293,7 +301,7 @@ def test_a_release_by_the_book(site: Site, watching: Callable[[Release], subproc
     assert "outdated" in newer.manage("capture_zrank", "--check", fails=True)
 
     successor = watching(newer)
-    wait_until(worker, "a worker of a later release keeps it")
+    wait_until(worker, GIVES_WAY)
     wait_for(lambda: not set(before) & set(site.triggers()))
     after = site.triggers()
     assert len(after) == len(before)
@@ -306,18 +314,78 @@ def test_a_release_by_the_book(site: Site, watching: Callable[[Release], subproc
     assert site.marks_of_an_update("score") == 0
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("capture", ["triggers", "signals"])
+def test_an_older_worker_that_is_left_running(
+    site: Site, watching: Callable[..., subprocess.Popen[str]], capture: str
+) -> None:
+    """It never takes the index from the release that migrated last, although no worker of that one is alive."""
+    older, newer = (site.release(order, capture=capture) for order in ("-score", "-points"))
+    older.go_live()
+    newer.manage("migrate")
+    newer.manage("sync_zrank")
+    assert GIVES_WAY in older.manage("sync_zrank", fails=True)
+    assert newer.verdict() == "HEALTHY"
+    worker = watching(older)
+    wait_until(worker, GIVES_WAY)
+    wait_until(worker, GIVES_WAY)
+    assert newer.verdict() == "HEALTHY"
+
+
+def test_two_workers_that_poll_rarely(site: Site, watching: Callable[..., subprocess.Popen[str]]) -> None:
+    """Of two releases: they take no turns, whichever starts first."""
+    older, newer = site.release("-score"), site.release("-points")
+    older.go_live()
+    worker = watching(older, interval=2)
+    newer.manage("migrate")
+    watching(newer, interval=2)
+    wait_until(worker, GIVES_WAY)
+    build = newer.status()["generation"]
+    assert newer.verdict() == "HEALTHY"
+    wait_until(worker, GIVES_WAY)
+    wait_until(worker, GIVES_WAY)
+    assert newer.verdict() == "HEALTHY"
+    assert newer.status()["generation"] == build
+
+
 def test_a_declaration_without_a_release_that_migrates(site: Site) -> None:
-    """A build creates the triggers that it needs before it reads, and drops the former ones when it is live. A release
-    that is rolled back does the same."""
+    """Its workers leave the index alone, and say which command hands it over. The build of ``rebuild_zrank`` creates
+    the triggers that it needs before it reads, and the former ones are dropped when it is live."""
     older, newer = site.release("-score"), site.release("-points")
     older.go_live()
     before = site.triggers()
+    assert "run migrate or rebuild_zrank" in newer.manage("sync_zrank", fails=True)
+    assert older.verdict() == "HEALTHY"
+    assert site.triggers() == before
     newer.manage("rebuild_zrank")
     assert len(site.triggers()) == len(before)
     assert site.marks_of_an_update("points") == MEMBERS
+    newer.manage("sync_zrank")
+    assert newer.verdict() == "HEALTHY"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rebuild_zrank", "migrate", pytest.param("capture_zrank", marks=pytest.mark.slow)],
+)
+def test_a_release_that_is_rolled_back(site: Site, command: str) -> None:
+    """Its workers don't take the index back. All commands that show its state say what does."""
+    older, newer = site.release("-score"), site.release("-points")
+    older.go_live()
+    before = site.triggers()
+    newer.manage("migrate")
+    newer.manage("sync_zrank")
+    advice = "run migrate or rebuild_zrank"
+    assert advice in older.manage("sync_zrank", fails=True)
+    assert advice in older.manage("zrank_status")
+    assert advice in older.status()["reason"]
+    assert advice in older.manage("capture_zrank", "--check", fails=True)
+    older.manage(command)
     older.manage("sync_zrank")
+    assert older.verdict() == "HEALTHY"
+    assert older.status()["reason"] == ""
     assert site.triggers() == before
+    assert "default: complete" in older.manage("capture_zrank", "--check", "--database=default")
+    assert advice in newer.manage("sync_zrank", fails=True)
     assert older.verdict() == "HEALTHY"
 
 
@@ -490,3 +558,23 @@ def test_a_reader_that_is_open_while_somebody_migrates(site: Site) -> None:
     newer.manage("sync_zrank")
     assert not set(before) & set(site.triggers())
     assert "default: complete" in newer.manage("capture_zrank", "--check", "--database=default")
+
+
+def test_a_column_that_is_gone(site: Site) -> None:
+    """Its triggers can't be put back. Each command that checks them says why, and none claims that it has."""
+    release = site.release("-score")
+    release.go_live()
+    release.manage("capture_zrank", "--drop")
+    site.sql("ALTER TABLE players_player DROP COLUMN score")
+    why = "players_player has no column 'score'"
+    said = release.manage("sync_zrank", fails=True)
+    assert why in said
+    assert "put back" not in said
+    assert why in release.manage("capture_zrank", "--check", "--database=default", fails=True)
+    assert why in release.manage("capture_zrank", "--database=default", fails=True)
+    assert why in release.manage("zrank_status")
+    assert release.verdict() == "UNCAPTURED"
+    site.sql("ALTER TABLE players_player ADD COLUMN score integer NOT NULL DEFAULT 5")
+    release.manage("sync_zrank")
+    assert release.verdict() == "HEALTHY"
+    assert site.marks_of_an_update("score") == MEMBERS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,14 +16,15 @@ from django.db import DatabaseError, OperationalError, connection, connections, 
 from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.capture.dialect import PREFIX
-from django_zrank.exceptions import NotBuilt
-from django_zrank.models import Mark
+from django_zrank.exceptions import NotBuilt, RebuildSuperseded
+from django_zrank.models import Generation, Job, Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import rebuild as rebuilding
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.jobs import _carry_out, request_job, take
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
@@ -182,7 +184,9 @@ def named(self: RankIndex) -> Any:
 def test_a_release_that_reads_more(release: Callable[..., RankIndex], reads: dict[str, Any]) -> None:
     index = release(**reads)
     assert examine(index) is not Verdict.HEALTHY
-    sync(index)
+    with pytest.raises(NotBuilt, match="run migrate or rebuild_zrank"):
+        sync(index)
+    rebuild(index)
     assert examine(index) is Verdict.HEALTHY
     Player.objects.filter(level=1).update(name="guest")
     assert sync(index).marks == 1
@@ -197,7 +201,7 @@ def test_triggers_come_before_a_build_reads(
     just_before(
         monkeypatch, rebuilding, "select", lambda: seen.append(triggers.examine_capture(index).missing)
     )
-    sync(index)
+    rebuild(index)
     assert seen == [[]]
 
 
@@ -230,16 +234,44 @@ def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
     sync(newer)
     assert own() == both - before
     assert examine(newer) is Verdict.HEALTHY
-    Store.of(newer).note_watcher(60)
-    with pytest.raises(NotBuilt, match="a worker of a later release keeps it"):
+    with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)
     assert own() == both - before
     assert examine(newer) is Verdict.HEALTHY
-    Store.of(newer).note_watcher(0)
-    sync(INDEX)  # rolled back, without a migration
+    rebuild(INDEX)  # rolled back, without a migration
     assert own() == before
     assert examine(INDEX) is Verdict.HEALTHY
     assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.parametrize("moment", ["before it begins", "once it has begun"])
+def test_a_worker_that_rebuilds_while_another_release_takes_the_index(
+    release: Callable[..., RankIndex],
+    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: Callable[..., Any],
+    moment: str,
+) -> None:
+    """It had found that it may. It ends where the other build went first, and otherwise keeps that one out."""
+    newer = release(get_queryset=named)
+    verdicts: list[Verdict] = []
+
+    def take() -> None:
+        migrated()
+        with suppress(RebuildSuperseded):
+            sync(newer)
+        verdicts.append(examine(newer))
+
+    if moment == "before it begins":
+        just_before(monkeypatch, rebuilding._Build, "start", lambda: elsewhere(take))
+        with pytest.raises(NotBuilt, match="its build belongs to another release"):
+            rebuild(INDEX, polite=True)
+        assert verdicts == [Verdict.HEALTHY]
+    else:
+        just_before(monkeypatch, rebuilding, "select", lambda: elsewhere(take))
+        rebuild(INDEX, polite=True)
+        assert verdicts == [Verdict.CHANGED]
+        sync(newer)
+    assert examine(newer) is Verdict.HEALTHY
 
 
 class Stopped(Exception):
@@ -249,7 +281,7 @@ class Stopped(Exception):
 def test_a_rebuild_of_an_older_release_that_ends_early(
     release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the swapped build that decides whose the triggers are."""
+    """The index belongs to it from its beginning, as after ``migrate``. The live build goes on until it is replaced."""
     newer = release(get_queryset=named)
     migrated()
     sync(newer)
@@ -261,10 +293,14 @@ def test_a_rebuild_of_an_older_release_that_ends_early(
     just_before(monkeypatch, rebuilding, "select", stop)
     with pytest.raises(Stopped):
         rebuild(INDEX)
-    assert own() > after
+    both = own()
+    assert both > after
     sync(newer)
-    assert own() == after
+    assert own() == both
     assert examine(newer) is Verdict.HEALTHY
+    sync(INDEX)
+    assert own() == both - after
+    assert examine(INDEX) is Verdict.HEALTHY
 
 
 def test_triggers_of_a_build_that_is_being_made_stay(
@@ -572,10 +608,61 @@ def test_releases_of_another_number_of_shards_take_no_turns(release: Callable[..
     migrated()
     sync(newer)
     assert examine(newer) is Verdict.HEALTHY
-    Store.of(newer).note_watcher(60)
-    with pytest.raises(NotBuilt, match="a worker of a later release keeps it"):
+    with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)
     assert examine(newer) is Verdict.HEALTHY
-    Store.of(newer).note_watcher(0)
-    sync(INDEX)  # rolled back
+    rebuild(INDEX)  # rolled back
     assert examine(INDEX) is Verdict.HEALTHY
+    with pytest.raises(NotBuilt, match="its build belongs to another release"):
+        sync(newer)
+    assert examine(INDEX) is Verdict.HEALTHY
+
+
+def test_nobody_takes_turns_while_a_build_of_another_number_of_shards_begins(
+    release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
+) -> None:
+    """Without ``migrate``: the former shards are retired before any new one has a build."""
+    newer = release(shards=2)
+    refused: list[BaseException] = []
+
+    def look() -> None:
+        with pytest.raises(NotBuilt, match="its build belongs to another release") as raised:
+            sync(INDEX)
+        refused.append(raised.value)
+
+    just_before(monkeypatch, rebuilding, "select", lambda: elsewhere(look))
+    rebuild(newer)
+    assert len(refused) == 1
+    assert examine(newer) is Verdict.HEALTHY
+
+
+def test_a_worker_builds_an_index_that_no_release_has_built(release: Callable[..., RankIndex]) -> None:
+    """Although another one has migrated, and may never be started. That one takes it when it is."""
+    newer = release(get_queryset=named)
+    migrated()
+    Store.of(INDEX).unlink_all()
+    Generation.objects.filter(index=INDEX.name).delete()
+    sync(INDEX)
+    assert examine(INDEX) is Verdict.HEALTHY
+    sync(newer)
+    assert examine(newer) is Verdict.HEALTHY
+    with pytest.raises(NotBuilt, match="its build belongs to another release"):
+        sync(INDEX)
+
+
+@pytest.mark.parametrize("is_entitled", [True, False])
+def test_a_rebuild_that_is_requested_in_the_admin(
+    release: Callable[..., RankIndex], is_entitled: bool
+) -> None:
+    """The worker that carries it out may be of an older release, which takes no index by it."""
+    newer = release(get_queryset=named)
+    migrated()
+    sync(newer)
+    index = newer if is_entitled else INDEX
+    job, _ = request_job(index, Job.Kind.REBUILD, "somebody")
+    job = take("default", [index.name], "runner")
+    _carry_out(index, job, Event())
+    job.refresh_from_db()
+    assert job.ok is is_entitled
+    assert ("its build belongs to another release" in job.outcome) is not is_entitled
+    assert examine(newer) is Verdict.HEALTHY

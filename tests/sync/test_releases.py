@@ -75,6 +75,11 @@ def ranked(index: type[RankIndex[Any]]) -> dict[str, float]:
     return {str(pk): level for pk, level in index.instance().get_ranked().values_list("pk", "level")}
 
 
+def refused(work: Callable[..., Any], *args: Any) -> None:
+    with pytest.raises(NotBuilt):
+        work(*args)
+
+
 @pytest.mark.parametrize("migrate", ["before", "between", "after"])
 def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: str) -> None:
     """It processes the marks of ``migrate``, while processes of both releases save."""
@@ -91,8 +96,8 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
         "before": [lambda: triggers.install("default", [after]), lambda: sync(before), lambda: sync(after)],
         "between": [lambda: sync(before), lambda: triggers.install("default", [after]), lambda: sync(after)],
         "after": [
-            lambda: sync(after),
-            lambda: sync(before),
+            lambda: rebuild(after),
+            lambda: refused(sync, before),
             lambda: triggers.install("default", [after]),
         ],
     }

@@ -21,6 +21,7 @@ from redis import Redis
 from redis.crc import key_slot
 
 from django_zrank import RankIndex
+from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
@@ -567,6 +568,7 @@ def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
     for shards in (2, 1, 4):
         split(PlayerAscending, shards)
         assert examine(players) is Verdict.EMPTY
+        install("default", [players])  # as migrate does
         sync(players)
         assert_mirrors(PlayerAscending)
         names = [part.name for part in players.parts]
@@ -867,6 +869,7 @@ class TestScoresInRedis:
         for part in before if has_restarted else ():
             restart(part)
         split(changed, 2)
+        install("default", [changed.instance()])  # as migrate does
         sync(changed)
         sync(changed)
         assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))

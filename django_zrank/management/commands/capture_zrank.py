@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
-from ...capture.triggers import captured, drop, install, sharing, status
+from ...capture.triggers import captured, drop, install, refusal, sharing, status
 from ..base import ZRankCommand
 
 
@@ -29,7 +29,7 @@ class Command(ZRankCommand):
         action.add_argument(
             "--check",
             action="store_true",
-            help="Change nothing; exit with 1 if a trigger is missing or outdated.",
+            help="Change nothing; exit with 1 if a trigger is missing or outdated, or another release has the index.",
         )
         action.add_argument(
             "--drop",
@@ -60,8 +60,11 @@ class Command(ZRankCommand):
         for kind in ("missing", "outdated", "unexpected"):
             for trigger in getattr(found, kind):
                 self.say(f"{alias}: {kind}: {trigger}")
+        reasons = [*filter(None, [found.error, *map(refusal, indexes)])]
+        for reason in reasons:
+            self.say(f"{alias}: {reason}")
         if not options["check"]:
             return found.works
-        if is_complete := found.works and not found.outdated:
+        if is_complete := found.works and not (found.outdated or reasons):
             self.say(f"{alias}: complete")
         return is_complete

@@ -13,11 +13,10 @@ from typing import Any, Final
 from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
-from ...capture.triggers import examine_capture
 from ...declaration import Declaration
 from ...exceptions import ZRankError
 from ...hooks import companions
-from ...sync.health import Verdict, examine
+from ...sync.health import Verdict, examine, obstacle
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
@@ -57,7 +56,7 @@ class Command(IndexCommand):
                 self.report(index, sync(index))
                 verdict = examine(index)
                 if verdict is not Verdict.HEALTHY:
-                    reason = examine_capture(index).error if verdict is Verdict.UNCAPTURED else None
+                    reason = obstacle(index, verdict)
                     self.stderr.write(f"{index.name}: {verdict.value}{f'. {reason}' if reason else ''}")
                     failed = True
             except ZRankError as error:

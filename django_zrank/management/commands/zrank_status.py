@@ -38,6 +38,8 @@ class Command(IndexCommand):
         for name, gauges in states.items():
             if shards := [shard for shard in gauges.unwell if shard != name]:
                 self.say(f"{name}: not healthy: {', '.join(shards)}")
+            if gauges.reason:
+                self.say(gauges.reason)
 
 
 def _plain(gauges: Gauges) -> dict[str, Any]:
