@@ -115,7 +115,7 @@ def _carry_out(index: Declaration, job: Job, stop: Event) -> None:
             progress.add(0)  # it may have taken long
             progress.total = rows
             if job.kind == Job.Kind.REBUILD:
-                members = rebuild(index, progress=progress.add, record=False)
+                members = rebuild(index, progress=progress.add, takes_over=False)
                 ok, outcome = True, f"{members:,} member{pluralize(members)} ranked."
             else:
                 report = verify(index, progress=progress.add)

@@ -5,10 +5,9 @@ members, because changes before it went unnoticed.
 
 Triggers have one life cycle, whichever release looks at them. The database notes which declaration of an index they
 belong to (``Capture.declaration``). Commands that somebody runs note their own: ``migrate`` and ``capture_zrank``
-(:func:`install`), and ``rebuild_zrank`` before it reads (:func:`expand`). Each creates what its declaration needs.
+(:func:`install`), and ``rebuild_zrank`` before it reads (:func:`record`). Each creates what its declaration needs.
 Workers of other releases drop no trigger, and build the index only if no other release's build is live
-(:func:`refusal`). They create what they need in two cases: if their build is live, and triggers were lost
-(:func:`restore`); and before they build an index that has no build (:func:`expand`). Once the new build is live, the
+(:func:`refusal`). While their own is live, they create what was lost (:func:`restore`). Once the new build is live, the
 next process that checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
 
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
@@ -333,7 +332,7 @@ class TriggerSet:
             for table, group in groupby(unwanted, lambda trigger: trigger.table):
                 triggers = list(group)
                 try:
-                    # A rebuild that begins in between waits, and creates again what it needs.
+                    # Who takes the index in between waits, and then creates again what it needs.
                     with self.dialect.short_lock_timeout(), transaction.atomic(self.using):
                         if self.is_live(index):
                             self.drop(triggers)
@@ -343,8 +342,12 @@ class TriggerSet:
         return dropped
 
     def is_live(self, index: Declaration) -> bool:
-        """Return True if every build of ``index`` that the database notes is of this declaration, and no other one is
-        being made. Lock the notes. Raises ``IndexUnavailable``."""
+        """Return True if the triggers still belong to this declaration of ``index``, every build that the database
+        notes is of it, too, and no other one is being made. Lock the notes. Raises ``IndexUnavailable``."""
+        notes = Capture.objects.using(self.using).select_for_update()
+        self.notes.update(notes.in_bulk([index.name]))
+        if not self.is_current(index):
+            return False
         for row in builds_of(index, self.using, lock=True):
             if row.generation == RETIRED:
                 continue
@@ -505,23 +508,16 @@ def restore(index: Declaration) -> bool:
     return was_missing
 
 
-def expand(index: Declaration, *, record: bool, again: bool = False) -> bool:
-    """Create the triggers that a build of ``index`` needs before it reads rows, if the database has those of another
-    declaration, and no build of this one. Return True if it has those of another declaration.
-
-    ``record``: first note that they belong to this one, as ``migrate`` does. ``again``: a process that had read the
-    former note may have dropped them since. Raises :exc:`~django_zrank.exceptions.CaptureError`.
-    """
+def record(index: Declaration) -> None:
+    """Note that the triggers of the database belong to this declaration, and create those that it needs, as ``migrate``
+    does. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     own = _triggers(index.get_using(), [index])
-    if own is None:
-        return False
-    is_other = again or not own.is_current(index)
-    with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-        if record and (is_other or index.name not in own.notes):
+    if own is not None and not (own.is_current(index) and index.name in own.notes):
+        is_other = not own.is_current(index)
+        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
             own.take_over()
-        if is_other and not _has_build(index, own.using):
-            own.add()
-    return is_other
+            if is_other:
+                own.add()
 
 
 def contract(index: Declaration) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ..capture.triggers import builds_of, departed, drop
 from ..declaration import Declaration
 from ..exceptions import Busy, CaptureError, IndexUnavailable
 from ..models import TABLES, Batch, Capture, Generation, Mark
-from ..redis.trust import RETIRED, is_accepted, recorded
+from ..redis.trust import RETIRED, TESTS, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
 from .flush import accept_server, flush, write_scores
@@ -194,6 +194,30 @@ def _unlink_shard(part: Declaration) -> None:
 
 
 # Databases that an index had before it was moved
+
+
+def pending_elsewhere(index: Declaration) -> tuple[int, str]:
+    """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it isn't
+    among ``DATABASES``. Parts that can't be reached are left out."""
+    using = index.get_using()
+    noted = {row.index: row for row in builds_of(index, using)}
+    names, owners = {part.name for part in index.parts}, dict[str, str]()
+    if not any(row.generation for row in noted.values()):  # the first build here
+        for alias in connections:
+            if alias != using:
+                with _reaching(index, alias):
+                    rows = list(builds_of(index, alias))
+                    owners |= {row.owner: alias for row in rows}
+                    names |= {row.index for row in rows}  # with another number of shards, perhaps
+    pending, found = 0, ""
+    for name in sorted(names):
+        with suppress(IndexUnavailable):
+            store = Store(name)
+            (owner,) = store.read_meta("owner")
+            if owner and owner not in (TESTS, noted[name].owner if name in noted else ""):
+                count, _ = store.waiting()
+                pending, found = pending + count, (owners.get(owner, found) if count else found)
+    return pending, found
 
 
 def note_databases(index: Declaration, owners: Collection[str]) -> None:

@@ -19,9 +19,10 @@ from uuid import uuid4
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
+from django.template.defaultfilters import pluralize
 from django.utils import timezone
 
-from ..capture.triggers import contract, expand, refusal
+from ..capture.triggers import contract, record, refusal
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed
@@ -33,7 +34,13 @@ from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
 from .each_shard import EachShard
 from .flush import are_lost, reconcile
-from .leftovers import leave_databases, note_databases, retire_other_shards, unlink_other_shards
+from .leftovers import (
+    leave_databases,
+    note_databases,
+    pending_elsewhere,
+    retire_other_shards,
+    unlink_other_shards,
+)
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
@@ -68,7 +75,8 @@ def rebuild(
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
-    record: bool = True,
+    takes_over: bool = True,
+    discard_pending: bool = False,
     uncommitted: bool = False,
 ) -> int:
     """Rebuild ``index`` beside the live one and swap the two (blue-green). Return the number of members.
@@ -77,29 +85,34 @@ def rebuild(
     that memory doesn't grow with their number. ``progress`` is called with the number of rows of each batch.
     Members pushed meanwhile stay as pushed. If all parts were built, marks that waited at the beginning are
     deleted. Of two rebuilds the older gives way, unless the newer one is ``polite``. ``parts``: the parts to build,
-    by default all. A part that can't be reached doesn't stop the others. ``record``: note, as ``migrate`` does, that
-    the index belongs to this release. Without it, or with ``polite``, another release's build is replaced only if that
-    is noted already.
+    by default all. A part that can't be reached doesn't stop the others. ``takes_over``: note, as ``migrate`` does,
+    that the index belongs to this release. Without it, or with ``polite``, another release's build is replaced only if
+    that is noted already. ``discard_pending``: give up scores in Redis that are pending for another database.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another rebuild went first; and
-    ``TransactionManagementError`` inside a transaction, whose rows may be rolled back (tests set ``uncommitted``). If
-    it fails, the live index stays as it was.
+    Raises :exc:`~django_zrank.IndexUnavailable`; ``NotBuilt`` if another release has the index; ``RebuildSuperseded``
+    if another rebuild went first; and ``TransactionManagementError`` inside a transaction, whose rows may be rolled
+    back (tests set ``uncommitted``). If it fails, the live index stays as it was.
     """
     if not 1 <= batch_size <= LOAD_LIMIT:
         raise ValueError(f"batch_size: expected 1 to {LOAD_LIMIT}, not {batch_size}")
     if not uncommitted:
         refuse_transaction(index.get_using(), "A rebuild")
         require_synced(index.get_using())
-    record = record and not polite
-    if not record:
+    takes_over = takes_over and not polite
+    if not takes_over:
         _require_turn(index)
+    if not (discard_pending or uncommitted):
+        _require_flushed(index)
     shards, name, members = EachShard(index), index.new_generation(), 0
-    parts, is_expanded = index.parts if parts is None else parts, False
-    builds = shards.each(parts, lambda part: _Build(part, name, polite=polite, test=uncommitted))
+    parts = index.parts if parts is None else parts
+    builds = shards.each(
+        parts, lambda part: _Build(part, name, polite=polite, test=uncommitted, discards=discard_pending)
+    )
     shards.require(parts)
     if not uncommitted:
         note_databases(index, {build.former for build in builds.values()} - {""})
-        is_expanded = _expand(index, record=record)
+        if takes_over:
+            _record(index)
     retire_other_shards(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
@@ -107,11 +120,8 @@ def rebuild(
     try:
         shards.each(builds, lambda part: builds[part].start(polite=polite))
         shards.require(parts)
-        if not record:
+        if not takes_over:
             _require_turn(index)  # again: from here on, no other rebuild can go first
-        if is_expanded:
-            # Again: before it was noted, another release may have dropped what it doesn't need.
-            _expand(index, record=record, again=True)
         pulse = _Pulse(builds)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
@@ -152,10 +162,12 @@ _Batch = Mapping[Declaration, Sequence[BuiltRow]]
 class _Build:
     """A part that is rebuilt. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
-    def __init__(self, part: Declaration, name: str, *, polite: bool, test: bool) -> None:
+    def __init__(self, part: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
         self.part, self.name = part, name
         self.store = Store.of(part)
-        self.owner, self.server, self.term, self.former = _enter(part, self.store, polite=polite, test=test)
+        self.owner, self.server, self.term, self.former = _enter(
+            part, self.store, polite=polite, test=test, discards=discards
+        )
         self.rows = Generation.objects.using(part.get_using()).filter(index=part.name, term=self.term)
         self.has_begun = False
 
@@ -263,22 +275,33 @@ def note_build(part: Declaration, build: str, **conditions: Any) -> int:
     return update_briefly(rows, generation=build, building="")
 
 
+def _require_flushed(index: Declaration) -> None:
+    pending, alias = pending_elsewhere(index)
+    if pending:
+        former = f"the database {alias!r}" if alias else "another database"
+        raise IndexUnhealthy(
+            f"Index {index.name!r}: the scores of {pending} member{pluralize(pending)} are pending for {former}, and a "
+            f"build from {index.get_using()!r} would lose them. Write them by sync_zrank of the release that uses "
+            f"{former}; or give them up: rebuild_zrank {index.name} --discard-pending"
+        )
+
+
 def _require_turn(index: Declaration) -> None:
     if reason := refusal(index):
         raise NotBuilt(reason)
 
 
-def _expand(index: Declaration, *, record: bool, again: bool = False) -> bool:
-    """Create the triggers that a build needs before it reads rows, if they aren't those that the database has. Return
-    True if they aren't."""
+def _record(index: Declaration) -> None:
+    """Note that the index belongs to this release, and create the triggers that it needs before it reads rows."""
     try:
-        return expand(index, record=record, again=again)
+        record(index)
     except CaptureError as error:  # the index will not be healthy
         logger.error("Index %r: triggers are missing. %s", index.name, error)
-        return True
 
 
-def _enter(index: Declaration, store: Store, *, polite: bool, test: bool) -> tuple[str, str, int, str]:
+def _enter(
+    index: Declaration, store: Store, *, polite: bool, test: bool, discards: bool
+) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was accepted last, or if it lost writes that can't be replayed. Also return the owner
     of that other build; "" if there is none."""
@@ -301,8 +324,9 @@ def _enter(index: Declaration, store: Store, *, polite: bool, test: bool) -> tup
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):
         raise _superseded(index)
-    is_ours = bool(health.generation) and not former
-    reconcile(index, store, health, everything=not is_ours)
+    # What has come since there was nothing pending for another database is written to this one.
+    is_kept = bool(health.generation) and not (former and (discards or test))
+    reconcile(index, store, health, everything=not is_kept)
     return row.owner, health.server, term, former
 
 

@@ -95,20 +95,21 @@ CASES: Final = {
         _WATCHER, _SITE, faults=2, members=2, servers=2, kills=False, may="failover", lane="by hand",
     ),
     "releases": _case(
-        "an old and a new release side by side, and `migrate` at any time",
-        _WATCHER, _NEW, _WRITER, saves=1, faults=1, releases=2, kills=False, may="migrate", lane="slow",
+        "an old and a new release side by side, and `migrate` and `rebuild_zrank` at any time",
+        _WATCHER, _NEW, _WRITER, saves=1, faults=2, releases=2, kills=False, may="migrate command", lane="slow",
     ),
     "old release pushes": _case(
         "the new release watches, the old one saves and pushes, and `migrate` at any time",
         _NEW, _SITE, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
     "column dropped": _case(
-        "two releases, of which the old one is stopped; `migrate`, and a migration that drops the old one's column",
-        _WATCHER, _NEW, saves=0, faults=2, releases=2, kills=False, may="migrate column stop",
+        "two releases, of which the old one is stopped; `migrate`, a migration that drops the old one's column, and "
+        "`rebuild_zrank`",
+        _WATCHER, _NEW, saves=0, faults=2, releases=2, kills=False, may="migrate column stop command",
     ),
     "column dropped, and a save": _case(
         "the same with a save", _WATCHER, _NEW, _WRITER,
-        saves=1, faults=2, releases=2, kills=False, may="migrate column stop", lane="slow",
+        saves=1, faults=2, releases=2, kills=False, may="migrate column stop command", lane="slow",
     ),
     "release given up": _case(
         "`migrate` of a release that never runs, and a trigger that is dropped; a watcher and a save",
@@ -151,8 +152,8 @@ CASES: Final = {
         _NEW, _FLUSH, releases=2, kills=False, may="removes",
     ),
     "write_behind is added": _case(
-        "the old release declares no `write_behind`, and watches, too; a flush and a change",
-        _WATCHER, _NEW, _FLUSH, saves=1, releases=2, kills=False, may="adds", lane="slow",
+        "the old release declares no `write_behind`, and watches, too; a flush and a change, and `rebuild_zrank`",
+        _WATCHER, _NEW, _FLUSH, saves=1, faults=1, releases=2, kills=False, may="adds command", lane="slow",
     ),
     "flushes and a restart": _case(
         "a server that restarts with all it had; a flush, a watcher and a change",
@@ -221,16 +222,22 @@ GUARDS: Final = {
     ),
     "expand": ("column dropped", "`migrate` adds triggers, and drops none"),
     "columns": ("column dropped", "a migration that drops a column drops the triggers that name it"),
-    "triggers first": ("column dropped", "a rebuild adds its release's triggers before it reads rows"),
     "contract": (
         "column dropped",
         "once the build of the recorded release is live, triggers of others are dropped",
     ),
     "current": ("column dropped", "triggers of the recorded release are left, before its build is live, too"),
-    "being built": ("column dropped", "triggers of a build that is being made are left"),
-    "with its build": (
+    "same note": (
         "column dropped",
-        "a release is recorded by `migrate`, or with its build: not when that begins",
+        "triggers are dropped only if the same release is still recorded, and no other build is being made",
+    ),
+    "recorded builds": (
+        "column dropped",
+        "workers leave the build of the recorded release alone, whoever is alive",
+    ),
+    "looks again": (
+        "column dropped",
+        "a worker looks again who is recorded once its rebuild has begun",
     ),
     "live adds": (
         "release given up",

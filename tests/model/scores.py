@@ -4,8 +4,8 @@ All the rest is as in ``sync.py``: marks of flushes are drained, and servers acc
 flush takes all that is pending of each. A score is how often it contains each change; where the best one is kept, which
 is the one with the lowest number, it contains no other. Where changes take each other back, two of them do.
 
-Releases rank by the same column, and the triggers of both are there. One of them may declare no ``write_behind``: it
-doesn't look at what is pending, and makes no changes.
+Releases rank by the same column, and the triggers of both are there; the newer one has migrated. One of them may
+declare no ``write_behind``: it doesn't look at what is pending, and makes no changes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class Model(sync.Model):
         """The release that declares no ``write_behind``."""
 
     def first(self) -> World:
-        captured = frozenset(range(self.bounds.releases))
-        return super().first().store(0, rows=((self.zero,),), captured=captured)
+        first, captured = super().first(), frozenset(range(self.bounds.releases))
+        note = first.databases[0].note._replace(current=max(captured))
+        return first.store(0, rows=((self.zero,),), captured=captured, note=note)
 
     def made(self, world: World) -> range:
         return range(self.bounds.saves - world.saves)

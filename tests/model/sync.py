@@ -39,7 +39,7 @@ class Bounds:
     is_standby: bool = False  # the second database is a standby of the first, not another project's
     # Faults, as faults() names them; migrate; rebuild: watchers may, without need; lapse: a live one is taken for dead;
     # rollback: transactions may roll back; skip: a trigger of the project's skips what a flush writes; stop: the old
-    # release's watchers may be stopped for good.
+    # release's watchers may be stopped for good; command: somebody runs rebuild_zrank, with any release.
     may: frozenset[str] = frozenset()
     kills: bool = True  # any process may be killed before any step
     is_built: bool = True
@@ -92,6 +92,8 @@ class Model:
             return "every save fails, as a trigger names a column that is gone"
         if not self.is_watched(database) and "drop" not in bounds.may:
             return "changes go unnoticed, as triggers are gone"
+        if database.note.taken:
+            return "a release replaces the build of the one that is recorded"
         # Readers may ask a standby that lags.
         asked = world.databases if bounds.is_standby else (database,)
         for number, server in enumerate(world.servers, 1):
@@ -113,13 +115,19 @@ class Model:
         return ""
 
     def calm(self, world: World) -> bool:
-        """Return True if all is as it should be, for the newest release that runs; and no other triggers are left."""
+        """Return True if all is as it should be for the release that is recorded, if it runs, or else for another one;
+        and no other triggers are left."""
         data, database = world.servers[world.leads].data, world.databases[world.primary]
-        watchers = [one for one in world.processes if one.kind == "watch" and one.at != "stopped"]
-        release = max((one.release for one in watchers), default=0)
-        if database.captured - {release} and database.note.current <= release:  # no newer one is to come
+        running = self.running(world)
+        release = database.note.current if database.note.current in running else max(running, default=0)
+        if database.captured - {release} and database.note.current == release:
             return False
         return self.is_settled(world, release) and data.values == self.expected(world, data, release)
+
+    def running(self, world: World) -> set[int]:
+        """Return the releases whose watchers run."""
+        watchers = [one for one in world.processes if one.kind == "watch" and one.at != "stopped"]
+        return {one.release for one in watchers}
 
     def is_settled(self, world: World, release: int = 0) -> bool:
         database, server = world.databases[world.primary], world.servers[world.leads]
@@ -160,6 +168,11 @@ class Model:
         own = (note.current, *(note.live[:1] if self.has("live adds") else ()))
         return release in database.columns and release in own
 
+    def may_build(self, database: Database, release: int) -> bool:
+        """Return True unless another release's build is live, and this one isn't recorded."""
+        note = database.note
+        return note.current == release or note.live[:1] in ((), (release,)) or not self.has("recorded builds")
+
     def outdated(self, database: Database, release: int) -> frozenset[int]:
         """Return the triggers that a release drops, once its build is live."""
         note = database.note
@@ -199,6 +212,7 @@ class Model:
             if "stop" in self.bounds.may and me.kind == "watch" and me.release == 0 and me.at != "stopped":
                 yield f"{who} is stopped", world.then(number, me.to("stopped")), True
         yield from self.copies(world)
+        yield from self.commands(world)
         if world.faults:
             world = world._replace(faults=world.faults - 1, last=world.last + 2)  # two names are given here
             yield from self.faults(world)
@@ -239,6 +253,18 @@ class Model:
             both = (world.databases[world.primary],) * 2
             yield "the standby catches up", world._replace(databases=both), False
 
+    def commands(self, world: World, *, is_fault: bool = False) -> Iterator[Step[World]]:
+        """Yield rebuilds by hand, which record the release. Somebody can be counted on where no worker builds an index:
+        each says which command to run."""
+        database, running = world.databases[world.primary], self.running(world)
+        may = [release for release in running if self.may_build(database, release)]
+        for number, me in enumerate(world.processes):
+            if me.kind == "watch" and not me.at and (is_fault or not may):
+                note = database.note._replace(current=me.release)
+                after = self.expanded(world, world.primary, me.release).store(world.primary, note=note)
+                what = f"rebuild_zrank of release {me.release + 1} is run"
+                yield what, after.then(number, me.to("entering")), is_fault
+
     def faults(self, world: World) -> Iterator[Step[World]]:
         """Yield what happens at most as often as the bounds say."""
         leads, primary, new, serve, store = world.leads, world.primary, world.last, world.serve, world.store
@@ -271,6 +297,8 @@ class Model:
             columns = frozenset({1})
             left = database.captured & columns if self.has("columns") else database.captured
             yield "a migration drops column 1", store(primary, columns=columns, captured=left), True
+        if "command" in self.bounds.may:
+            yield from self.commands(world, is_fault=True)
         for fault in sorted(after.keys() & self.bounds.may):
             yield *after[fault], True
 
@@ -410,10 +438,12 @@ class Model:
         if verdict == "unnoted":
             return "finds a build that isn't noted", world, me.to("noting", build=data.live)
         if verdict not in ("healthy", "uncaptured"):
+            if not self.may_build(world.database(me), me.release):
+                return f"finds it {verdict}, and leaves it to another release", world, me.to()
             return f"finds it {verdict}", world, me.to("entering")
         then = me.to("asking", marks=marks, todo=tuple(sorted(members))) if members else me.to()
         is_built = data.building == me.note.building and data.building[:1] not in ((), (me.release,))
-        is_left = is_built and self.has("being built")
+        is_left = is_built and self.has("same note")
         if (
             self.outdated(world.database(me), me.release)
             and not members
@@ -427,9 +457,9 @@ class Model:
         """One transaction: drop the triggers of other releases, if the note is still what it was before Redis was
         asked whether a build is being made."""
         database = world.database(me)
-        if database.note != me.note and self.has("being built"):
+        if database.note != me.note and self.has("same note"):
             return "finds another note", world, me.to()
-        left = database.captured - self.outdated(database, me.release)
+        left = database.captured - self.outdated(database._replace(note=me.note), me.release)
         return "drops outdated triggers", world.store(me.database, captured=left), me.to()
 
     def expanded(self, world: World, number: int, release: int) -> World:
@@ -498,18 +528,14 @@ class Model:
         return "starts a build in Redis", after, me._replace(at="noting_start", identity=())
 
     def noting_start(self, world: World, me: Process) -> Turn:
-        if world.database(me).note.term != me.term:
+        note = world.database(me).note
+        if note.term != me.term:
             return "finds another term", world, me.to()
-        if self.has("triggers first"):
-            world = self.expanded(world, me.database, me.release)
-        if not self.has("with its build"):
-            world = self.replacing(world, me)
-        return "notes that it builds", world.note(me, building=me.build), me._replace(at="querying")
-
-    def replacing(self, world: World, me: Process) -> World:
-        """Record the release of a build, unless it is that of the build that it replaces."""
-        is_other = world.database(me).note.live[:1] != me.build[:1]
-        return world.note(me, current=me.build[0]) if is_other else world
+        if self.has("looks again") and not self.may_build(world.database(me), me.release):
+            return "leaves it to another release", world, me.to()
+        is_taken = note.live[:1] == (note.current,) and me.release != note.current
+        after = world.note(me, building=me.build, taken=is_taken)
+        return "notes that it builds", after, me._replace(at="querying")
 
     def querying(self, world: World, me: Process) -> Turn:
         read = self.rows(world, me, tuple(range(self.bounds.members)))
@@ -536,7 +562,7 @@ class Model:
         note = world.database(me).note
         marks = me.marks if self.has("marks first") else world.database(me).marks
         if note.building == me.build and me.term in (0, note.term):
-            world = self.replacing(world, me).note(me, live=me.build, building=())
+            world = world.note(me, live=me.build, building=())
         if not me.term:  # a watcher that has found this build, and made none
             return "notes the build", world, me.to()
         return "notes the build", world, me.to("unmarking", marks=marks, written=(me.build, me.term, 0))

@@ -55,7 +55,8 @@ class Note(NamedTuple):
     server: Identity = ()
     term: Term = 0
     triggers: Name = 0
-    current: int = 0  # the release whose triggers are to stay
+    current: int = 0  # the release that is recorded: its triggers are to stay
+    taken: bool = False  # another release replaces the build of the one that is recorded
     flushed: int = 0  # the last flush, and its term
     flushed_term: Term = 0
 

@@ -49,6 +49,7 @@ class PlayerRank(RankIndex):
     model = Player
     order = {order!r}
     using = {using!r}
+    write_behind = {write_behind!r}
 """
 
 MIGRATION = """
@@ -168,6 +169,7 @@ class Site:
         *migrations: str,
         fields: str = "level score grade points",
         using: str | None = None,
+        write_behind: str = "",
         capture: str = "triggers",
     ) -> Release:
         """Write a release's code. ``migrations``: the operations of those after the first one."""
@@ -179,7 +181,9 @@ class Site:
             "players/__init__.py": "",
             "players/models.py": MODELS.format(fields=columns),
             "players/zrank.py": INDEX.format(
-                order=order if isinstance(order, tuple) else (order,), using=using
+                order=order if isinstance(order, tuple) else (order,),
+                using=using,
+                write_behind=write_behind,
             ),
             "players/migrations/__init__.py": "",
         }
@@ -223,16 +227,19 @@ class Release:
         assert bool(process.returncode) is fails, said
         return said
 
+    def run(self, code: str) -> None:
+        """Run Python code of the project in a process."""
+        process = self.start("-c", f"import django; django.setup()\n{code}")
+        said, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, said
+
     def go_live(self, alias: str = "default") -> None:
         """Migrate, with players, and build the index."""
-        code = (
-            "import django; django.setup()\nfrom django.core.management import call_command\n"
+        self.run(
+            "from django.core.management import call_command\n"
             f"call_command('migrate', database={alias!r}, verbosity=0)\n{POPULATE.format(alias=alias)}\n"
             "call_command('rebuild_zrank', verbosity=0)\ncall_command('sync_zrank', verbosity=0)"
         )
-        process = self.start("-c", code)
-        said, _ = process.communicate(timeout=150)
-        assert process.returncode == 0, said
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.manage("zrank_status", "--json"))["player"])
@@ -537,6 +544,43 @@ def test_an_index_that_moves_to_another_database(site: Site, zrank_server: Any, 
     assert site.marks_of_an_update("score", "other") == MEMBERS
     older.manage("sync_zrank", fails=True)
     assert site.triggers() == [], "a process of the older release puts them back"
+
+
+SUBMIT = """
+from players.models import Player
+from players.zrank import PlayerRank
+first, second = Player.objects.order_by("score").values_list("pk", flat=True)[:2]
+PlayerRank.scores.increment({first: 500, second: 500})
+"""
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_pending_scores_of_an_index_that_moves_to_another_database(site: Site, is_given_up: bool) -> None:
+    """A build from the other database, which would lose them, is refused until they are in their column."""
+    older = site.release("-score", write_behind="increment")
+    newer = site.release("-score", using="other", write_behind="increment")
+    older.go_live()
+    older.run(SUBMIT)
+    newer.run(
+        "from django.core.management import call_command\n"
+        f"call_command('migrate', database='other', verbosity=0)\n{POPULATE.format(alias='other')}"
+    )
+    said = newer.manage("rebuild_zrank", fails=True)
+    assert "'player': the scores of 2 members are pending for the database 'default'" in said
+    assert "a build from 'other' would lose them" in said
+    assert "sync_zrank of the release that uses the database 'default'" in said
+    newer.manage("sync_zrank", fails=True)
+    assert site.sql("SELECT count(*) FROM players_player WHERE score >= 500") == [0]
+    assert older.verdict() == "HEALTHY"
+    if is_given_up:
+        newer.manage("rebuild_zrank", "--discard-pending")
+    else:
+        older.manage("sync_zrank")
+        assert site.sql("SELECT count(*) FROM players_player WHERE score >= 500") == [2]
+        newer.manage("rebuild_zrank")
+    newer.manage("sync_zrank")
+    assert newer.verdict() == "HEALTHY"
+    assert site.sql("SELECT count(*) FROM players_player WHERE score >= 500", "other") == [0]
 
 
 @pytest.mark.skipif(

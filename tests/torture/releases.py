@@ -140,19 +140,30 @@ class ReleasesDriver(Driver):
         elif task == "save":
             save(seed, self.members)
         elif task == "watch":
+            self.keep(chance, 0.1, lambda: self.migrate(self.current), once=True)
             watch_for_ever(self.releases[self.current], 0.02)
         elif task == "flush":
             self.keep(chance, 2.0, lambda: flush(chance.choice(release()).instance()))
         else:
             self.keep(chance, 3.0, lambda: rebuild(chance.choice(release()).instance()))
 
-    def keep(self, chance: random.Random, pause: float, work: Callable[[], object]) -> None:
-        """Do something for ever."""
+    def migrate(self, release: int) -> None:
+        """Record what a release declares, as its ``migrate`` does."""
+        from django_zrank.capture.triggers import install
+
+        install("default", [index.instance() for index in self.releases[release]])
+
+    def keep(
+        self, chance: random.Random, pause: float, work: Callable[[], object], *, once: bool = False
+    ) -> None:
+        """Do something for ever; or ``once``, as soon as it succeeds."""
         from django_zrank.exceptions import ZRankError
 
         while True:
             try:
                 work()
+                if once:
+                    return
             except (ZRankError, DatabaseError, InterfaceError):
                 with suppress(Exception):
                     connections.close_all()
@@ -238,6 +249,7 @@ class ReleasesDriver(Driver):
     def end_changes(self) -> None:
         """End the changes whose replies were lost, as a release that can make them."""
         self.compare_the_live_ones()
+        self.migrate(0)
         self.live = lambda: self.releases[0]  # type: ignore[method-assign]
         super().end_changes()
 

@@ -119,7 +119,7 @@ def _run_another_release(folder: Path, chance: random.Random) -> None:
     Timer(1 + chance.random(), stop.set).start()
     writer = Thread(target=_save_players, args=(chance.random(), stop))
     writer.start()
-    with suppress(Exception):  # as its deployment does: a worker alone gives way to that of the other release
+    with suppress(Exception):  # as its deployment does: a worker alone leaves the index to the other release
         rebuild(index)
     watch([index], interval=0.1, stop=stop, report=print)
     writer.join()

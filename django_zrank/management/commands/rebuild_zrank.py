@@ -28,6 +28,12 @@ class Command(ProgressCommand):
             help=f"Rows to read at once, up to {LOAD_LIMIT}. Default: {BATCH_SIZE}.",
         )
 
+        parser.add_argument(
+            "--discard-pending",
+            action="store_true",
+            help="Give up scores that began in Redis and are in no column yet, if the index was in another database.",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         self.require_between("--batch-size", options["batch_size"], 1, LOAD_LIMIT)
         for index in self.named(options["index"]):
@@ -36,7 +42,12 @@ class Command(ProgressCommand):
                 continue
             began = monotonic()
             with self.bar(index, options) as bar:
-                members = rebuild(index, batch_size=options["batch_size"], progress=bar.update)
+                members = rebuild(
+                    index,
+                    batch_size=options["batch_size"],
+                    progress=bar.update,
+                    discard_pending=options["discard_pending"],
+                )
             self.say(
                 f"{index.name}: {members} member{pluralize(members)} ranked in {monotonic() - began:.1f} s"
             )
