@@ -197,8 +197,8 @@ def _unlink_shard(part: Declaration) -> None:
 
 
 def pending_elsewhere(index: Declaration) -> tuple[int, str]:
-    """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it isn't
-    among ``DATABASES``. Parts that can't be reached are left out."""
+    """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it is
+    not among ``DATABASES``. Parts that can't be reached are left out."""
     using = index.get_using()
     noted = {row.index: row for row in builds_of(index, using)}
     names, owners = {part.name for part in index.parts}, dict[str, str]()
