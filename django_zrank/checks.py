@@ -162,10 +162,11 @@ def _check_options(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
             hint="Set both in its OPTIONS; 1 second is plenty.",
             id="zrank.W002",
         )
-    if altering := {name: None for options in found for name in _altering(options)}:
-        message = f"CACHES[{alias!r}] sets {', '.join(altering)}: Redis would get or return other bytes than it holds."
+    wrong = {name: problem for options in found for name, problem in _altering(options)}
+    for problem in dict.fromkeys(wrong.values()):
+        names = ", ".join(name for name, its in wrong.items() if its == problem)
         hint = "Remove it from LOCATION, CONNECTION_POOL_KWARGS or REDIS_CLIENT_KWARGS."
-        yield checks.Error(message, hint=hint, id="zrank.E006")
+        yield checks.Error(f"CACHES[{alias!r}] sets {names}: {problem}.", hint=hint, id="zrank.E006")
 
 
 def _client_options(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -190,14 +191,22 @@ def _check_factory(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]
         yield from factory.check(alias, config)
 
 
-def _altering(options: dict[str, Any]) -> Iterator[str]:
-    """Return those of the options of a client that change the bytes sent or received, or cache replies."""
-    yield from (name for name in ("decode_responses", "cache_config", "cache") if options.get(name))
+_BYTES: Final = "Redis would get or return other bytes than it holds"
+_REPLIES: Final = "replies that the client has kept would be returned after Redis has changed"
+
+
+def _altering(options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield those of the options of a client that change the bytes sent or received, or keep replies, each with what it
+    does."""
+    if options.get("decode_responses"):
+        yield "decode_responses", _BYTES
+    yield from ((name, _REPLIES) for name in ("cache_config", "cache") if options.get(name))
     with suppress(LookupError):
         if codecs.lookup(options.get("encoding", "utf-8")).name == "utf-8":
-            yield from ["encoding_errors"] * (options.get("encoding_errors", "strict") != "strict")
+            if options.get("encoding_errors", "strict") != "strict":
+                yield "encoding_errors", _BYTES
             return
-    yield "encoding"
+    yield "encoding", _BYTES
 
 
 def _check_source(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -183,9 +183,9 @@ class Capture(models.Model):
     index = ExactCharField(max_length=255, primary_key=True)
 
     declaration = models.CharField(max_length=32, default="")
-    """The declaration whose triggers belong here, with a digest of their texts: that of the last release to migrate;
-    or, without the digest, of the last build that replaced one of another declaration. Processes of other releases
-    drop no triggers."""
+    """The declaration whose triggers belong here, with a digest of their texts (none with ``CAPTURE = "signals"``):
+    that of the last release to run ``migrate``, ``capture_zrank`` or ``rebuild_zrank``. Workers of other releases drop
+    no triggers, and don't replace its build."""
 
     tables = models.JSONField(default=dict)
     """The states of its tables, as of when every change left a mark (see :meth:`Dialect.state

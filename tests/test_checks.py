@@ -21,6 +21,7 @@ from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.test.utils import isolate_apps
 from django.utils import timezone
+from redis.cache import CacheConfig
 
 from django_zrank import RankIndex, checks
 from django_zrank.capture.triggers import captured
@@ -252,7 +253,18 @@ CACHES = [
         "'zrank'",
         index={"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1/1"},
     ),
-    caching("zrank.E006", "decoded", index=cache(CONNECTION_POOL_KWARGS={"decode_responses": True})),
+    caching(
+        "zrank.E006",
+        "decoded",
+        "sets decode_responses: Redis would get or return other bytes than it holds",
+        index=cache(CONNECTION_POOL_KWARGS={"decode_responses": True}),
+    ),
+    caching(
+        "zrank.E006",
+        "kept replies",
+        "sets cache_config: replies that the client has kept would be returned after Redis has changed",
+        index=cache(CONNECTION_POOL_KWARGS={"cache_config": CacheConfig(), "protocol": 3}),
+    ),
     caching("zrank.W001", "the same place", r"'pages'.*cache\.clear\(\)", index=cache(), pages=cache()),
     caching(
         "zrank.W001",

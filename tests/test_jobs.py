@@ -16,7 +16,9 @@ from django.db.models.functions import Now
 
 from django_zrank.admin import jobs
 from django_zrank.admin.jobs import LEASE, jobs_of, request_job, running_jobs, take
+from django_zrank.capture.triggers import install
 from django_zrank.models import Job
+from django_zrank.sync.health import Verdict, examine
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import wait_for
 from tests.sync.mirror import assert_mirrors
@@ -271,3 +273,22 @@ def test_old_jobs_are_forgotten() -> None:
     request_job(INDEX, "verify", "ann")
     assert jobs_of(INDEX).filter(is_open=None).count() == 20
     assert jobs_of(INDEX).last().requested_by == "10"
+
+
+def test_a_worker_of_another_release_takes_no_index_by_it(
+    carrying_out: Callable[..., Any], zrank: Any
+) -> None:
+    """The release whose build is live has migrated last. The one whose worker carries out the job hasn't."""
+    newer = type("Newer", (PlayerAscending,), {"ranking_method": "dense"}).instance()
+    try:
+        install("default", [newer])
+        rebuild(newer)
+        job, _ = request_job(INDEX, "rebuild", "ann")
+        stop = carrying_out()
+        done = finished(job)
+        stop.set()
+        assert not done.ok
+        assert "its build belongs to another release" in done.outcome
+        assert examine(newer) is Verdict.HEALTHY
+    finally:
+        install("default", [INDEX])

@@ -128,7 +128,8 @@ class Reader(Executor):
 
     def declared_otherwise(self) -> NotBuilt:
         return NotBuilt(
-            f"Index {self.name!r} was built from another declaration: sync_zrank or rebuild_zrank rebuilds it"
+            f"Index {self.name!r} was built from another declaration: sync_zrank, after migrate, or rebuild_zrank "
+            "rebuilds it"
         )
 
     async def adrive(self, steps: Query[Answer]) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
@@ -17,6 +18,10 @@ _SHARE: Final = 20
 
 _MOST: Final = 256
 """The most answers that are kept. Counts of few values are the most numerous, and the cheapest."""
+
+
+_LONGEST: Final = 60.0
+"""Seconds for which they are kept at most, if the view doesn't ask for more."""
 
 
 class Counts(NamedTuple):
@@ -40,9 +45,15 @@ class _Tally:
 
 class KeptCounts:
     """Counts by what is counted. Each is counted by one thread at a time, and kept for some seconds, or for 20 times as
-    long as counting took if that is longer, so that a client that asks again and again costs a twentieth at most."""
+    long as counting took if that is longer, but not for more than a minute. So a client that asks again and again costs
+    a twentieth at most, unless counting takes longer than three seconds."""
 
     def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Keep nothing. Threads that a forked process doesn't have may hold the locks."""
         self._guard = Lock()
         self._kept: OrderedDict[Hashable, _Tally] = OrderedDict()
 
@@ -63,7 +74,7 @@ class KeptCounts:
             if began >= kept.until:  # else another thread has counted
                 kept.counts = count()
                 now = monotonic()
-                kept.until = now + max(seconds, _SHARE * (now - began))
+                kept.until = now + max(seconds, min(_SHARE * (now - began), _LONGEST))
             return kept.counts
         finally:
             kept.counting.release()

@@ -538,8 +538,8 @@ class LeaderboardViewSet(IndexViewSet):
     """Seconds for which browsers and proxies may keep a response to a client that hasn't signed in. None: don't say."""
 
     keep_counts: float | None = 1.0
-    """Seconds for which each process keeps the answer of ``counts/``, or 20 times as long as counting took, if that is
-    longer. None: count anew for each request."""
+    """Seconds for which each process keeps the answer of ``counts/``; or 20 times as long as counting took, up to a
+    minute, if that is longer. None: count anew for each request."""
 
     def get_query_class(self) -> type[query.QuerySerializer]:
         is_mine = self.action == "around" and self.is_personal()
@@ -624,10 +624,10 @@ class LeaderboardViewSet(IndexViewSet):
             order = nsmallest(most, counts.items(), key=lambda item: (-item[1], str(item[0])))
             return Counts(len(counts), order)
 
-        if self.keep_counts is None:
-            return count()
         # A view is of an index, and of some of its members. Another build may hold others.
         build = reader_of(ranking.index).believed
+        if self.keep_counts is None or build is None:  # no build has been read yet
+            return count()
         what = (ranking.index, build, ranking.view, ranking.server, tuple(paths), most)
         timeout = get_settings().filter_timeout
         patience = timeout if self.max_wait is None else min(timeout, self.max_wait)

@@ -273,6 +273,7 @@ HISTORIES: Final = {
     "A generated field gets another formula, a facet's field another type, or the time zone changes": "declaration",
     "`migrate` drops the triggers of the release that still runs": "expand",
     "A deploy by the book: triggers of both releases stay, and each change leaves two marks": "contract",
+    "Rolling deploy: workers of two releases rebuild in turns, as neither sees the other": "recorded builds",
     "A column dropped in two deploys, while triggers of the release before name it": "columns",
     "A table restored from a dump, with its triggers": "triggers",
     "The database is switched over; an idle connection stays with the former primary, which lags": "primary database",

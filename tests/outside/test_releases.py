@@ -499,6 +499,9 @@ def test_a_fixture(site: Site) -> None:
     labels = {row["model"] for row in json.loads(fixture.read_text())}
     assert "players.player" in labels
     assert not {label for label in labels if label.startswith("zrank.")}
+    everything = json.loads(release.manage("dumpdata", "--all", "--exclude=zrank"))
+    assert labels <= {row["model"] for row in everything}
+    assert not {row["model"] for row in everything if row["model"].startswith("zrank.")}
     before = site.triggers()
     release.manage("flush", "--no-input", "--verbosity=0")
     release.manage("loaddata", str(fixture))

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import StringIO
-from threading import Event
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.capture.dialect import PREFIX
 from django_zrank.exceptions import NotBuilt, RebuildSuperseded
-from django_zrank.models import Generation, Job, Mark
+from django_zrank.models import Generation, Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import rebuild as rebuilding
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
-from django_zrank.sync.jobs import _carry_out, request_job, take
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
@@ -648,21 +646,3 @@ def test_a_worker_builds_an_index_that_no_release_has_built(release: Callable[..
     assert examine(newer) is Verdict.HEALTHY
     with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)
-
-
-@pytest.mark.parametrize("is_entitled", [True, False])
-def test_a_rebuild_that_is_requested_in_the_admin(
-    release: Callable[..., RankIndex], is_entitled: bool
-) -> None:
-    """The worker that carries it out may be of an older release, which takes no index by it."""
-    newer = release(get_queryset=named)
-    migrated()
-    sync(newer)
-    index = newer if is_entitled else INDEX
-    job, _ = request_job(index, Job.Kind.REBUILD, "somebody")
-    job = take("default", [index.name], "runner")
-    _carry_out(index, job, Event())
-    job.refresh_from_db()
-    assert job.ok is is_entitled
-    assert ("its build belongs to another release" in job.outcome) is not is_entitled
-    assert examine(newer) is Verdict.HEALTHY
