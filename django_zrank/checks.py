@@ -200,7 +200,8 @@ def _altering(options: dict[str, Any]) -> Iterator[tuple[str, str]]:
     does."""
     if options.get("decode_responses"):
         yield "decode_responses", _BYTES
-    yield from ((name, _REPLIES) for name in ("cache_config", "cache") if options.get(name))
+    if options.get("cache_config") or options.get("cache"):  # which redis-py makes of it
+        yield "cache_config", _REPLIES
     with suppress(LookupError):
         if codecs.lookup(options.get("encoding", "utf-8")).name == "utf-8":
             if options.get("encoding_errors", "strict") != "strict":

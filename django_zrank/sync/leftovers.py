@@ -199,25 +199,20 @@ def _unlink_shard(part: Declaration) -> None:
 def pending_elsewhere(index: Declaration) -> tuple[int, str]:
     """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it is
     not among ``DATABASES``. Parts that can't be reached are left out."""
-    using = index.get_using()
-    noted = {row.index: row for row in builds_of(index, using)}
-    names, owners = {part.name for part in index.parts}, dict[str, str]()
-    if not any(row.generation for row in noted.values()):  # the first build here
-        for alias in connections:
-            if alias != using:
-                with _reaching(index, alias):
-                    rows = list(builds_of(index, alias))
-                    owners |= {row.owner: alias for row in rows}
-                    names |= {row.index for row in rows}  # with another number of shards, perhaps
-    pending, found = 0, ""
-    for name in sorted(names):
+    pending, owners = 0, set[str]()
+    for part in index.parts:
         with suppress(IndexUnavailable):
-            store = Store(name)
+            store = Store.of(part)
             (owner,) = store.read_meta("owner")
-            if owner and owner not in (TESTS, noted[name].owner if name in noted else ""):
-                count, _ = store.waiting()
-                pending, found = pending + count, (owners.get(owner, found) if count else found)
-    return pending, found
+            if owner not in ("", TESTS, recorded(part).owner) and (count := store.waiting()[0]):
+                pending += count
+                owners.add(owner)
+    for alias in connections if owners else ():
+        if alias != index.get_using():
+            with _reaching(index, alias):
+                if not {row.owner for row in builds_of(index, alias)}.isdisjoint(owners):
+                    return pending, alias
+    return pending, ""
 
 
 def note_databases(index: Declaration, owners: Collection[str]) -> None:
