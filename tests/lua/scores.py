@@ -15,7 +15,7 @@ RULE = "sum:level:0"
 
 
 def change(store: Store, changes: dict[str, int]) -> None:
-    found = store.run(ChangeScores(PLAIN, RULE, (-(10**6), 10**6), list(changes.items())).query)
+    found = store.run(ChangeScores(PLAIN, store.rule, (-(10**6), 10**6), list(changes.items())).query)
     assert found.verdict == "done"
 
 

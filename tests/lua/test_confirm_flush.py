@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from django_zrank.codec.layout import PLAIN
 from django_zrank.redis import scripts
 from django_zrank.store import Flight, Store
 from tests.builds import TERM
@@ -59,6 +60,32 @@ def test_what_was_not_written_is_put_back(scores: Store, flight: Flight) -> None
     assert scores.confirm_flush(TERM, flight, ["1"])
     assert (pending(scores), carried(scores, 1)) == ({"1": 6}, {"2": 7})
     assert not scores.check_health().is_evicted
+
+
+@pytest.mark.parametrize(
+    ("operation", "first", "later", "merged"),
+    [
+        ("sum", 5, 2, 7),
+        ("sum", 2**53, 1, 2**53 + 1),
+        ("max", 50, 40, 50),
+        ("max", 40, 50, 50),
+        ("min", 50, 40, 40),
+        ("min", 40, 50, 40),
+        ("last", 50, 40, 40),
+        ("last", 40, 50, 50),
+    ],
+)
+def test_what_is_put_back_comes_before_later_changes(
+    store: Store, operation: str, first: int, later: int, merged: int
+) -> None:
+    scores = Store(store.name, PLAIN, f"{operation}:level:0")
+    change(scores, {"1": -1 if operation == "min" else 10, "2": -5 if operation == "min" else 20})
+    flight = take(scores)
+    assert flight
+    scores.client.hset(scores.keys.carried(1), "1", first)
+    scores.client.hset(scores.keys.pending, "1", later)
+    assert scores.confirm_flush(TERM, flight, ["1", "2"])
+    assert pending(scores) == {"1": merged, "2": flight.changes["2"]}
 
 
 def test_nothing_is_put_back_where_all_was_written(scores: Store, flight: Flight) -> None:

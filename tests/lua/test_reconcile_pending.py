@@ -102,6 +102,13 @@ def test_what_was_evicted_is_missed_afterwards(scores: Store, found: Health, evi
     assert scores.check_health().is_evicted
 
 
+def test_what_was_evicted_is_missed_though_nothing_is_pending(scores: Store, found: Health) -> None:
+    scores.client.delete(scores.keys.pending)
+    reconcile(scores, found, 1, committed=True)
+    assert pending(scores) == {}
+    assert scores.check_health().is_evicted
+
+
 def test_a_flush_that_the_column_has_is_not_missed(scores: Store, found: Health) -> None:
     scores.client.delete(scores.keys.carried(1))
     reconcile(scores, found, 1, committed=True)
