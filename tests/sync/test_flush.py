@@ -374,6 +374,21 @@ def test_what_is_refused_whatever_is_written_is_given_up_for_no_row(
     assert (written(), waits()) == (0, 8)
 
 
+def test_an_error_of_one_statement_that_is_of_no_row_gives_up_none(
+    videos: list[Video], merging: Merge
+) -> None:
+    """As of a connection that broke: the next statement succeeds."""
+
+    def refuse(pks: list[int]) -> None:
+        if pks:
+            raise OperationalError("server closed the connection")
+
+    merging(refuse)
+    with pytest.raises(OperationalError):
+        flush(INDEX)
+    assert (written(), waits()) == (0, 8)
+
+
 # After a push
 
 
