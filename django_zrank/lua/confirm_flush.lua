@@ -33,7 +33,7 @@ for first = FIRST, #ARGV, CHUNK do
   redis.call('HDEL', carried, unpack(members))
   redis.call('HSETNX', meta, 'waiting', integer(clock()))
 end
-if #ARGV >= FIRST and redis.call('EXISTS', carried) == 0 then
+if redis.call('EXISTS', carried) == 0 then
   redis.call('HDEL', meta, 'carried')
 end
 return 'done'

@@ -46,15 +46,11 @@ if settled < taken then
     return contents(taken, state[6])
   end
   redis.call('HSET', meta, 'settled', integer(taken))
-  settled = taken
 end
 local number, kept = math.max(taken, flushed) + 1, tonumber(state[5] or taken + 1)
 local is_building = state[8] and not is_silent(state[9], lease)
 if redis.call('EXISTS', pending) == 0 then
   redis.call('HDEL', meta, 'waiting')
-  if held then
-    redis.call('HSET', meta, 'held', 'evicted')
-  end
   if state[11] and state[11] ~= rule and not is_building then
     -- Older rows lack changes by another rule, so they are read again.
     for old = kept, taken do
@@ -67,7 +63,7 @@ end
 if is_building and number - kept >= many then
   return {'building'}
 end
-while not is_building and kept <= settled and number - kept >= few do
+while not is_building and kept <= taken and number - kept >= few do
   redis.call('UNLINK', carried_key(pending, kept))
   kept = kept + 1
 end

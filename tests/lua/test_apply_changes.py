@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
+from django_zrank.codec.layout import Layout
 from django_zrank.store import Change, Store
-from tests.builds import start
+from tests.builds import load_rows, shadow, start
 from tests.writes import apply_changes, begin_write
 
 Live = Callable[[], dict[str, float]]
@@ -183,3 +184,105 @@ def test_more_refused_than_one_call_of_lua_takes(store: Store) -> None:
     again = apply_changes(store, epoch, [Change(member, 6) for member in [*members, *members[:10]]])
     assert again
     assert again.refused == [member.encode() for member in members[::2]]
+
+
+# What was evicted
+
+
+FACETED = Layout(memberships=True)
+
+
+def write_facets(store: Store, *members: str) -> None:
+    changes = [Change(member, 10, b"region:x") for member in members]
+    assert apply_changes(store, begin_write(store), changes)
+
+
+def test_without_the_versions_of_members_no_older_token_is_judged(
+    zrank: Redis, store: Store, live: Live
+) -> None:
+    earlier = begin_write(store)
+    write(store, "1")
+    zrank.delete(store.keys.recent)
+    assert apply_changes(store, earlier, [Change("1", 7)]) is None
+    assert apply_changes(store, earlier, [Change("1", 7)]) is None
+    assert live()["1"] == 10
+    write(store, "2")
+    assert live()["2"] == 10
+
+
+def test_without_the_versions_of_members_no_row_of_a_rebuild_is_judged(zrank: Redis, store: Store) -> None:
+    start(store, "next")
+    write(store, "1")
+    zrank.delete(store.keys.recent)
+    assert apply_changes(store, begin_write(store), [Change("1", 7)]) is None
+    assert begin_write(store).building == ""
+    assert zrank.sismember(store.keys.doomed, "next")
+    write(store, "1")
+
+
+def test_a_first_write_has_no_versions_to_miss(zrank: Redis, store: Store) -> None:
+    start(store, "next")
+    assert not zrank.exists(store.keys.recent)
+    write(store, "1")
+
+
+def test_a_rebuild_whose_rows_were_evicted_is_given_up(zrank: Redis, store: Store, live: Live) -> None:
+    start(store, "next")
+    write(store, "1")
+    zrank.delete(shadow(store, "next"))
+    assert apply_changes(store, begin_write(store), [Change("2", 10)]) is None
+    assert begin_write(store).building == ""
+    assert zrank.sismember(store.keys.doomed, "next")
+    write(store, "2")
+    assert live()["2"] == 10
+
+
+@pytest.mark.parametrize("member", ["1", "7"])
+def test_a_live_build_that_was_evicted_is_not_trusted_after_a_write(
+    zrank: Redis, store: Store, member: str
+) -> None:
+    """Its key is there again."""
+    write(store, "1")
+    zrank.delete(store.live.root)
+    write(store, member)
+    assert not store.check_health().is_evicted
+    assert store.check_health().behind == "rebuild"
+
+
+def test_a_ranking_of_a_facet_that_was_evicted_is_missed_by_a_write(zrank: Redis, store: Store) -> None:
+    store = Store(store.name, FACETED)
+    write_facets(store, "1", "2")
+    assert store.check_health().behind == ""
+    zrank.delete(store.live.ranking("region:x"))
+    write_facets(store, "2")
+    assert store.check_health().behind == "rebuild"
+
+
+def test_a_rebuild_with_such_a_ranking_is_given_up(zrank: Redis, store: Store) -> None:
+    store = Store(store.name, FACETED)
+    start(store, "next")
+    write_facets(store, "1", "2")
+    zrank.delete(store.keys.at("next").ranking("region:x"))
+    write_facets(store, "2")
+    assert begin_write(store).building == ""
+    assert zrank.sismember(store.keys.doomed, "next")
+
+
+def test_a_note_that_the_index_is_behind_outlives_writes(zrank: Redis, store: Store) -> None:
+    zrank.hset(store.keys.meta, "behind", "7")
+    write(store, "1")
+    assert store.check_health().behind == "7"
+
+
+def test_who_leaves_forgets_whom_it_was_shown(zrank: Redis, store: Store) -> None:
+    for member in "12":
+        zrank.zadd(store.keys.seen(member), {"3": 7})
+    assert apply_changes(store, begin_write(store), [Change("1", None), Change("2", 5)])
+    assert (zrank.exists(store.keys.seen("1")), zrank.exists(store.keys.seen("2"))) == (0, 1)
+
+
+def test_a_rebuild_gets_what_is_written_and_no_older_row(zrank: Redis, store: Store) -> None:
+    start(store, "next")
+    assert apply_changes(store, begin_write(store), [Change("1", 10), Change("2", None)])
+    assert load_rows(store, "next", [Change("1", 1), Change("2", 2), Change("3", 3)])
+    assert zrank.zrange(shadow(store, "next"), 0, -1, withscores=True) == [(b"3", 3), (b"1", 10)]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from redis import Redis
 
 from django_zrank.store import Change, Store
-from tests.builds import TERM, load_rows, shadow, start
+from tests.builds import TERM, identity, load_rows, shadow, start
 from tests.writes import apply_changes, begin_write
+
+from .scores import RULE, change, take
 
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
@@ -46,3 +49,112 @@ def test_a_clock_that_was_ahead_keeps_nobody_from_beginning(zrank: Redis, store:
     assert start(store, "died")
     zrank.hincrby(store.keys.meta, "seen", 365 * 86400 * 10**6)
     assert start(store, "polite", polite=True)
+
+
+def test_one_that_is_sent_twice_begins_once(zrank: Redis, store: Store) -> None:
+    """The reply to the first call was lost. Rows may be loaded, and members written, since."""
+    assert start(store, "next")
+    assert load_rows(store, "next", [Change("1", 1)])
+    assert apply_changes(store, begin_write(store), [Change("2", 2)])
+    before = zrank.hgetall(store.keys.meta)
+    assert start(store, "next")
+    assert zrank.hgetall(store.keys.meta) == before
+    assert zrank.exists(store.keys.recent)
+    assert not zrank.sismember(store.keys.doomed, "next")
+
+
+def test_one_that_is_not_polite_takes_the_place_of_another(store: Store) -> None:
+    assert start(store, "running")
+    assert start(store, "next")
+    assert store.check_health().building == "next"
+
+
+@pytest.mark.parametrize(("server", "term"), [("before", TERM), ("", TERM - 1)])
+def test_a_polite_one_waits_for_none_of_another_server_or_term(
+    zrank: Redis, store: Store, server: str, term: int
+) -> None:
+    """Their rows may be lost."""
+    assert start(store, "running")
+    known = server or store.check_health().server
+    zrank.hset(store.keys.meta, mapping={"server": known, "term": term})
+    assert start(store, "polite", server=identity(store), polite=True)
+
+
+@pytest.mark.parametrize(("server", "term"), [("before", TERM), ("", TERM - 1)])
+def test_the_live_build_of_a_server_that_was_not_accepted_is_not_trusted(
+    zrank: Redis, store: Store, server: str, term: int
+) -> None:
+    """It may have lost writes, and takes new ones from now on."""
+    known = server or store.check_health().server
+    zrank.hset(store.keys.meta, mapping={"server": known, "term": term})
+    assert start(store, "next", server=identity(store))
+    assert (store.check_health().is_accepted, store.check_health().behind) == (True, "rebuild")
+    assert store.swap_rebuilt("next")
+    assert store.check_health().behind == ""
+
+
+def test_the_live_build_of_the_accepted_server_is_trusted_meanwhile(store: Store) -> None:
+    assert start(store, "next")
+    assert store.check_health().behind == ""
+
+
+def test_the_first_one_leaves_nothing_to_be_distrusted(zrank: Redis, store: Store) -> None:
+    zrank.flushall()
+    assert start(store, "first")
+    assert store.check_health().behind == ""
+
+
+# What was evicted before it
+
+
+def evicted_after_a_swap(scores: Store) -> bool:
+    """True if the index counts as evicted once it is built again."""
+    assert start(scores, "next")
+    assert scores.check_health().behind == "rebuild"  # the live one lacks what was evicted
+    assert scores.swap_rebuilt("next")
+    assert scores.check_health().behind == ""
+    return scores.check_health().is_evicted
+
+
+def test_changes_that_were_evicted_are_in_no_row(scores: Store) -> None:
+    change(scores, {"1": 5})
+    scores.client.delete(scores.keys.pending)
+    assert not evicted_after_a_swap(scores)
+    assert scores.read_meta("held") == [""]
+
+
+def test_changes_since_those_that_were_evicted_are_missed_if_they_are(scores: Store) -> None:
+    change(scores, {"1": 5})
+    scores.client.delete(scores.keys.pending)
+    change(scores, {"2": 5})
+    assert scores.check_health().is_evicted
+    assert not evicted_after_a_swap(scores)
+    scores.client.delete(scores.keys.pending)
+    assert scores.check_health().is_evicted
+
+
+def test_a_flush_in_flight_that_was_evicted_is_in_no_row(scores: Store) -> None:
+    change(scores, {"1": 5})
+    assert take(scores)
+    scores.client.delete(scores.keys.carried(1))
+    assert scores.check_health().is_evicted
+    assert not evicted_after_a_swap(scores)
+
+
+def test_what_is_pending_and_in_flight_is_not_missed(scores: Store) -> None:
+    change(scores, {"1": 5})
+    assert take(scores)
+    change(scores, {"1": 5})
+    assert start(scores, "next")
+    assert scores.check_health().behind == ""
+    assert scores.read_meta("held", "carried") == [RULE, "1"]
+
+
+def test_a_flush_that_was_settled_may_be_forgotten(scores: Store) -> None:
+    change(scores, {"1": 5})
+    assert take(scores)
+    assert scores.settle_flush(TERM, 1)
+    scores.client.delete(scores.keys.carried(1))
+    assert start(scores, "next")
+    assert scores.check_health().behind == ""
+    assert scores.read_meta("carried") == [""]

@@ -30,15 +30,8 @@ TESTS: Final = (
 )
 
 SCORES: Final = (
-    "sync/flush.py",
-    *(
-        f"lua/{name}.lua"
-        for name in (
-            *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
-            *("change_scores", "increment_scores", "before/apply_changes", "before/load_rows"),
-            *("lib/writable", "lib/held", "lib/pending", "lib/returns", "lib/sums"),
-        )
-    ),
+    *("flush", "take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
+    *("change_scores", "increment_scores", "writable", "held", "pending", "returns", "sums"),
 )
 """Files that the torture of scores runs."""
 
@@ -163,7 +156,7 @@ def torture(number: int, seconds: float) -> int:
 
     mutant, set_up_django = all_mutants()[number], command.set_up_django
     sys.argv[1:] = [f"--seconds={seconds:g}", f"--kills={3 * seconds:.0f}"]
-    if mutant.file in SCORES:
+    if Path(mutant.file).stem in SCORES:
         sys.argv += ["--redis=pair", "--break=mutant"]
         return scores.main(about=scores.__doc__ or "", breaks={"mutant": leave_out})
     command.set_up_django = set_up

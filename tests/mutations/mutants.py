@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache, partial
 from hashlib import sha1
 from importlib import import_module
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import django_zrank
-from django_zrank import store
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 
@@ -57,24 +57,11 @@ MODULES: Final = {
 
 SCRIPTS: Final = (
     *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
-    *(
-        "change_scores",
-        "increment_scores",
-        "lib/writable",
-        "lib/held",
-        "lib/pending",
-        "lib/returns",
-        "lib/sums",
-    ),
+    *("change_scores", "increment_scores", "lib/writable", "lib/held"),
+    *("lib/pending", "lib/returns", "lib/sums"),
     *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
-    *(
-        "start_rebuild",
-        "load_rows",
-        "before/load_rows",
-        "swap_rebuilt",
-        "abandon_rebuild",
-        "unlink_generation",
-    ),
+    *("start_rebuild", "load_rows", "before/load_rows", "swap_rebuilt"),
+    *("abandon_rebuild", "unlink_generation"),
     *("check_health", "adopt_server", "finish_replay", "lib/server"),
     *("lib/memberships", "lib/values", "lib/bulk", "lib/permissions"),
 )
@@ -82,6 +69,9 @@ SCRIPTS: Final = (
 
 ELSEWHERE: Final = ("_Postgresql.", "_MySQL.")
 """What no test runs on SQLite."""
+
+
+_READ: Final = scripts._read
 
 
 class Mutant(NamedTuple):
@@ -109,8 +99,7 @@ class Mutant(NamedTuple):
     def applied(self) -> AbstractContextManager[Any]:
         """Return a context in which the app is like this, in this process and those forked from it."""
         if self.file.endswith(".lua"):
-            name = self.file.removeprefix("lua/").removesuffix(".lua")
-            return _rescripted(name, _lua(name)[self.number][1])
+            return _rescripted(self.file, _lua(self.function)[self.number][1])
         module = self.file.removesuffix(".py").replace("/", ".")
         _, tree = next(islice(_python(module), self.number, None))
         path = str(ROOT / self.file)
@@ -240,7 +229,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _lua(name: str) -> list[tuple[Mutant, str]]:
     """Return each mutant of a script with its text."""
-    path = ROOT / "lua" / f"{name}.lua"
+    (path,) = ROOT.rglob(f"lua/{name}.lua")
+    file = str(path.relative_to(ROOT))
     lines = path.read_text().split("\n")
     found, at = [], 0
     while at < len(lines):
@@ -250,7 +240,7 @@ def _lua(name: str) -> list[tuple[Mutant, str]]:
         statement = "\n".join(lines[at:end])
         for what, instead in _lua_changes(statement):
             text = "\n".join([*lines[:at], instead, *lines[end:]])
-            found.append((Mutant(f"lua/{name}.lua", at + 1, name, what), text))
+            found.append((Mutant(file, at + 1, name, what), text))
         at = end
     return found
 
@@ -283,34 +273,60 @@ def _lua_changes(statement: str) -> Iterator[tuple[str, str]]:
         yield f"without `{said[:100]}`", ""
 
 
-def files_of(script: Script) -> Iterator[str]:
-    """Yield the files of Lua that a script is made of."""
-    yield f"lua/{script.name}.lua"
-    yield from (f"lua/lib/{name}.lua" for name in script.libraries)
-    if _is_pending(script):
-        yield f"lua/before/{script.name}.lua"
+def files_of(script: Script) -> set[str]:
+    """Return the files of Lua that a script is made of."""
+    files = set[str]()
 
+    def note(file: str, text: str) -> str:
+        files.add(file)
+        return text
 
-@cache
-def _is_pending(script: Script) -> bool:
-    """Return True if what takes scores from Redis precedes it."""
-    return Script(script.name).source != script.source
+    with _reading(note):
+        _made_again(script)
+    return files
 
 
 @contextmanager
-def _rescripted(name: str, text: str) -> Iterator[None]:
+def _rescripted(file: str, text: str) -> Iterator[None]:
     """Give a file of Lua another text, in all scripts that it is part of."""
-    found = [one for one in (*vars(scripts).values(), *vars(store).values()) if isinstance(one, Script)]
-    read = scripts._read
-    changed = 0
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
     with ExitStack() as stack:
         for script in {id(one): one for one in found}.values():
-            pending = _is_pending(script)
-            with mock.patch.object(scripts, "_read", lambda each: text if each == name else read(each)):
-                source = Script(script.name, pending=pending).source
+            with _reading(lambda each, before: text if each == file else before):
+                source = _made_again(script)
             if source != script.source:
                 sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
                 stack.enter_context(mock.patch.multiple(script, source=source, sha=sha))
-                changed += 1
-        assert changed, name
         yield
+
+
+@contextmanager
+def _reading(change: Callable[[str, str], str]) -> Iterator[None]:
+    """Change texts of Lua as they are read."""
+    read = scripts._read
+
+    def changed(name: str, package: str) -> str:
+        folder = package.removeprefix("django_zrank").replace(".", "/").lstrip("/")
+        return change(str(Path(folder, "lua", f"{name}.lua")), read(name, package))
+
+    with mock.patch.object(scripts, "_read", changed):
+        yield
+
+
+def _made_again(script: Script) -> str:
+    """Return the source of a script as its files say now."""
+    package, pending = _kind(script)
+    return Script(script.name, package, pending=pending).source
+
+
+@cache
+def _kind(script: Script) -> tuple[str, bool]:
+    """Return the package of a script, and True if what takes scores from Redis precedes it."""
+    packages = [".".join(("django_zrank", *path.relative_to(ROOT).parts[:-1])) for path in ROOT.rglob("lua")]
+    with mock.patch.object(scripts, "_read", _READ):
+        for package, pending in product(packages, (False, True)):
+            with suppress(FileNotFoundError):
+                if Script(script.name, package, pending=pending).source == script.source:
+                    return package, pending
+    raise LookupError(script)
