@@ -73,6 +73,7 @@ def candidates(oracle: Oracle, me: Row, my_pk: int, below: int, above: int) -> t
     )
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("case", FILTERS.values(), ids=list(FILTERS))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -128,6 +129,7 @@ NARROWED = [
 QUICK = [(Filtered, NARROWED[at]) for at in (1, 2, 4)]
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize(
     ("index", "conditions", "share"),
     [
@@ -159,6 +161,7 @@ class FilteredDense(CompetitorRank):
     ranking_method = "dense"
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("index", [Filtered, FilteredDense])
 @pytest.mark.parametrize("points", [-7, 5, 60])
 def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankIndex], points: int) -> None:
@@ -170,6 +173,7 @@ def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankInd
     assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("index", [Filtered, FilteredTied, FilteredDense])
 def test_a_narrowed_ranking_is_gone_in_seconds(zrank: Redis, index: type[RankIndex]) -> None:
     populate(index, spread(8, 2))
@@ -180,6 +184,7 @@ def test_a_narrowed_ranking_is_gone_in_seconds(zrank: Redis, index: type[RankInd
     assert all(0 < zrank.ttl(key) <= 65 for key in kept)
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize(
     ("index", "moved"), [(Filtered, {"points": 1900}), (FilteredTied, {"points": 1900, "lost": 1})]
 )
@@ -302,6 +307,7 @@ def test_a_memory_is_bounded(zrank: Redis) -> None:
     assert zrank.zcard(key) == 1_000
 
 
+@pytest.mark.part("combined")
 def test_the_oldest_shown_pass_the_filters() -> None:
     populate(
         Filtered, {pk: row(pk, tags={pk % 2}, region="kansai" if pk % 3 else None) for pk in range(1, 13)}
@@ -449,6 +455,7 @@ def test_where_asked_by_somebody_unknown(players: list[Player]) -> None:
 # Many at once
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])
 def test_many_at_once(conditions: dict[str, Any]) -> None:
     populate(Filtered, spread(500, 10))
@@ -491,6 +498,7 @@ def test_many_of_an_index_that_cannot_be_believed(zrank: Redis) -> None:
         list(Filtered.ranking.recommend_many([1], 2))
 
 
+@pytest.mark.part("combined")
 def test_many_say_at_once_what_is_wrong(settings: Any) -> None:
     populate(Filtered, spread(600, 2))
     for wrong in ({"n": 0}, {"exclude": 5}, {"band": -1}, {"ranks": -1}):
@@ -503,6 +511,7 @@ def test_many_say_at_once_what_is_wrong(settings: Any) -> None:
         list(nobody.recommend_many([300], 5, ranks=300))
 
 
+@pytest.mark.part("combined")
 def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> None:
     populate(Filtered, spread(400, 40) | {pk: row(pk, region="kansai") for pk in range(401, 800)})
     ranking = Filtered.ranking.filter(region="kansai", tags=1)
@@ -514,6 +523,7 @@ def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> 
 # Limits
 
 
+@pytest.mark.part("combined")
 def test_too_many_for_a_combination(settings: Any) -> None:
     populate(Filtered, spread(60, 2))
     settings.ZRANK = {"MAX_SCAN": 20}
@@ -552,6 +562,7 @@ class ComposedDense(Composed):
     ranking_method = "dense"
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("index", [Composed, ComposedTied, ComposedDense])
 @pytest.mark.parametrize("limit", [0, 100])
 def test_counts_under_a_composite_facet(index: type[RankIndex], limit: int, settings: Any) -> None:
@@ -595,6 +606,7 @@ class Guilds(CompetitorRank):
     facets = ("guild", "tags")
 
 
+@pytest.mark.part("combined")
 def test_filters_take_rows() -> None:
     populate(Guilds, {1: row(1, guild=7, tags={1}), 2: row(2, guild=None, tags={2}), 3: row(3, guild=8)})
     ranking = Guilds.ranking
@@ -609,6 +621,7 @@ def test_filters_take_rows_of_the_facet(stranger: Any) -> None:
         Guilds.ranking.filter(guild=stranger)
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize(
     ("ask", "names"),
     [
@@ -667,7 +680,14 @@ if PARTS["statistics"].is_there:
     ]
 
 
-@pytest.mark.parametrize("conditions", [{}, {"region": "kansai"}, {"region": "kansai", "tags": 1}])
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {},
+        pytest.param({"region": "kansai"}, marks=pytest.mark.part("combined")),  # counts of another facet
+        pytest.param({"region": "kansai", "tags": 1}, marks=pytest.mark.part("combined")),
+    ],
+)
 @pytest.mark.parametrize("index", [Filtered, FilteredTied])
 def test_every_verb_is_one_round_trip(
     index: type[RankIndex], conditions: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -178,6 +178,7 @@ def test_if_the_one_that_looks_is_cancelled_another_looks(waiting: Redis) -> Non
     assert others == [2, 3]
 
 
+@pytest.mark.part("combined")
 def test_cancelled_tasks_leave_no_broken_connection(waiting: Redis) -> None:
     def blocked() -> int:
         clients: Any = waiting.info("clients")
@@ -265,6 +266,7 @@ def test_each_raises_an_error_of_its_own(server: RedisServer, settings: Any) -> 
         assert len({len(traceback.extract_tb(one.__traceback__)) for one in found}) <= 2
 
 
+@pytest.mark.part("combined")
 def test_what_takes_long_or_writes_goes_alone() -> None:
     async def ask() -> None:
         await RANKING.acount()

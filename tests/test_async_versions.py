@@ -125,6 +125,7 @@ def test_every_verb_has_an_asynchronous_version(cls: type) -> None:
             assert "Query" not in str(inspect.signature(other))
 
 
+@pytest.mark.part("combined")
 @pytest.mark.slow
 @pytest.mark.usefixtures("zrank")
 def test_both_agree_with_the_same_sorted_lists() -> None:
@@ -252,6 +253,7 @@ def test_a_parameter_is_refused_before_the_first_answer(competitors: Ranking[Any
         competitors.arecommend_many([1], 0)
 
 
+@pytest.mark.part("combined")
 def test_filters_that_leave_too_many(competitors: Ranking[Any], settings: Any) -> None:
     settings.ZRANK = {"MAX_SCAN": 1}
     with pytest.raises(FilterTooLarge, match="declare"):

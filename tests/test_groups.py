@@ -51,6 +51,7 @@ def index(request: pytest.FixtureRequest, zrank: Redis) -> type[RankIndex]:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.part("combined")
 def test_a_group_is_filtered_by(index: type[RankIndex]) -> None:
     show = index.group("live:42")
     assert show.add(3, 7, 8, 99) == 4
@@ -65,6 +66,7 @@ def test_a_group_is_filtered_by(index: type[RankIndex]) -> None:
     assert {entry.pk for entry in index.ranking.exclude(group="live:42").top()} == {1, 2, 4, 5, 6, 9, 10}
 
 
+@pytest.mark.part("combined")
 def test_members_leave(index: type[RankIndex]) -> None:
     show = index.group("live:43")
     show.add(1, 2, 3)
@@ -85,6 +87,7 @@ def pass_a_minute(zrank: Redis, index: type[RankIndex], group: str) -> None:
             zrank.zincrby(key, -60_000_000, member)
 
 
+@pytest.mark.part("combined")
 def test_members_expire_each_by_itself(index: type[RankIndex], zrank: Redis) -> None:
     show = index.group("live:44")
     show.add(1, 2, expires=timedelta(minutes=1))
@@ -109,6 +112,7 @@ def test_one_whose_time_has_ended_is_new_again(index: type[RankIndex], zrank: Re
     assert zrank.zcard(index.ranking.store.keys.group("live%3A45")) == 1
 
 
+@pytest.mark.part("combined")
 def test_groups_combine(index: type[RankIndex]) -> None:
     index.group("a").add(1, 2, 3)
     index.group("b").add(3, 4)
@@ -119,6 +123,7 @@ def test_groups_combine(index: type[RankIndex]) -> None:
     assert ranking.filter(group__in=[]).count() == 0
 
 
+@pytest.mark.part("combined")
 def test_each_filter_takes_fifty_groups(index: type[RankIndex]) -> None:
     index.group("49").add(1, 2)
     names = list(map(str, range(50)))
@@ -128,12 +133,14 @@ def test_each_filter_takes_fifty_groups(index: type[RankIndex]) -> None:
             narrow(group__in=[*names, "50"])
 
 
+@pytest.mark.part("combined")
 def test_a_group_may_be_larger_than_the_index(index: type[RankIndex]) -> None:
     index.group("everybody").add(*range(5, 60))
     ranking = index.ranking.filter(group="everybody")
     assert [(entry.pk, entry.score) for entry in ranking.top()] == [(pk, pk) for pk in range(10, 4, -1)]
 
 
+@pytest.mark.part("combined")
 def test_an_audience_by_region(zrank: Redis) -> None:
     rows = {pk: ROW | {"points": pk} | ({"region": "kansai"} if pk % 3 == 0 else {}) for pk in range(1, 11)}
     populate(GroupRank, rows)
@@ -225,6 +232,7 @@ def test_what_a_cancelled_claim_took_is_logged(
     assert named == {*members} - {*queue} != set()
 
 
+@pytest.mark.part("combined")
 def test_names_are_kept_apart(index: type[RankIndex]) -> None:
     index.group("a b").add(1)
     index.group("a%20b").add(2)

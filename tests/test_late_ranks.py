@@ -310,8 +310,10 @@ def rows() -> list[tuple[Any, ...]]:
         (lambda ranking: ranking.filter(region="r"), 3),  # one, and two for the values of dense ranks
         (lambda ranking: ranking.filter(region="r").by("ordinal"), 1),
         (lambda ranking: ranking.by("competition").reversed(), 1),
-        (lambda ranking: ranking.exclude(platform="x"), 0),
-        (lambda ranking: ranking.filter(region="r", platform="x"), 0),
+        pytest.param(lambda ranking: ranking.exclude(platform="x"), 0, marks=pytest.mark.part("combined")),
+        pytest.param(
+            lambda ranking: ranking.filter(region="r", platform="x"), 0, marks=pytest.mark.part("combined")
+        ),
     ],
 )
 def test_ranks_are_those_among_who_pass(

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex
+from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex, hooks
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from tests.populations import fill, populate
@@ -21,6 +21,7 @@ from tests.test_asking import row
 from tests.test_ranking import CompetitorRank
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerRank
+from tests.without_parts.parts import PARTS
 
 
 class Boards(CompetitorRank):
@@ -55,7 +56,8 @@ def test_iteration_pages(ranking: Ranking[Any], monkeypatch: pytest.MonkeyPatch)
 def test_truth_is_whether_anybody_is_ranked(ranking: Ranking[Any]) -> None:
     assert ranking
     assert not ranking.filter(region="nowhere")
-    assert not ranking.filter(region="kansai", tags=1)
+    if PARTS["combined"].is_there:
+        assert not ranking.filter(region="kansai", tags=1)
 
 
 @pytest.mark.parametrize("position", [slice(3, None), slice(None)])
@@ -91,10 +93,15 @@ def test_a_cache_keeps_entries(zrank: Redis) -> None:
     [
         (lambda all_: all_, ""),
         (lambda all_: all_.filter(region="kansai"), " where region='kansai'"),
-        (lambda all_: all_.exclude(region="kantou"), r" where not \(region='kantou'\)"),
-        (
+        pytest.param(
+            lambda all_: all_.exclude(region="kantou"),
+            r" where not \(region='kantou'\)",
+            marks=pytest.mark.part("combined"),
+        ),
+        pytest.param(
             lambda all_: all_.filter(region="a").filter(tags__in=[1, 2]),
             r" where region='a' and tags in \(1, 2\)",
+            marks=pytest.mark.part("combined"),
         ),
     ],
 )
@@ -107,6 +114,29 @@ def test_errors_name_the_filter(
             ask(99)
     with pytest.raises(NotRanked, match=f"^no member of the index 'narrowing'{where} has the rank 99$"):
         narrowed.at_rank(99)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "declare"),
+    [
+        (lambda all_: all_.filter(region="kansai", tags=1), r"; declare facets = \(\('region', 'tags'\),\)$"),
+        (lambda all_: all_.filter(region="kansai").filter(region="kantou"), "$"),
+        (lambda all_: all_.filter(region__in=["kansai", "kantou"]), "$"),
+        (lambda all_: all_.exclude(region="kansai"), "$"),
+        (lambda all_: all_.filter(group="live"), "$"),
+        (lambda all_: all_.filter(region="kansai").counts("tags"), "$"),
+    ],
+)
+def test_one_facet_is_answered_without_what_combines_filters(
+    ranking: Ranking[Any], narrow: Callable[[Any], Any], declare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "combinations", [])
+    with pytest.raises(
+        ValueError, match=rf"^'narrowing' where .*: filters can ask for one value .*{declare}"
+    ):
+        narrow(ranking)
+    assert [entry.pk for entry in ranking.filter(region__in=["kantou"]).filter(region="kantou")] == [3, 1]
+    assert ranking.filter(region__in=[]).count() == 0
 
 
 @pytest.mark.parametrize("given", ["12", b"12", 12, None])

@@ -141,6 +141,7 @@ def test_members_near_an_instance(index: type[RankIndex], by: str, shards: int, 
             assert len({*found} & {*better}) == min(len(better), max((n + 1) // 2, n - len(worse)))
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_further_parameters(shards: int) -> None:
     index = sharded(FACETED[0], shards)

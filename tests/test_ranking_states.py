@@ -21,6 +21,7 @@ from django_zrank import RankIndex
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.test_ranking import FACETED, INDEXES, Oracle, Row, assert_same, rows
+from tests.without_parts.parts import PARTS
 from tests.writes import apply_changes, begin_write
 
 pytestmark = pytest.mark.slow
@@ -111,6 +112,7 @@ class Life(RuleBasedStateMachine):
             for region in ("kantou", None):
                 oracle = Oracle(self.index, self.rows, lambda row, region=region: row["region"] == region)  # type: ignore[misc]
                 assert_same(self.index.ranking.filter(region=region), oracle, [])
+        if self.index.facets and PARTS["combined"].is_there:
             oracle = Oracle(self.index, self.rows, lambda row: 1 in row["tags"] and row["platform"] == "pc")
             self.store.client.delete(*self.store.client.scan_iter("*intersection*"), "nothing")
             assert_same(self.index.ranking.filter(tags=1, platform="pc"), oracle, [])

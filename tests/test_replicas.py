@@ -33,6 +33,7 @@ from tests.sharded import sharded
 from tests.sync.conftest import use_redis
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending
+from tests.without_parts.parts import PARTS
 from tests.writes import apply_changes, begin_write
 
 
@@ -171,9 +172,11 @@ READS: list[Callable[[Ranking], Any]] = [
     lambda ranking: ranking.between(2, 5),
     lambda ranking: ranking.counts("region"),
     lambda ranking: ranking.filter(region="r").top(3),
-    lambda ranking: ranking.filter(region="r", platform="x").recommend(7, 3, seed=1),
     lambda ranking: ranking.reversed().rank_of_score(3),
 ]
+OVER_SHARDS = READS[2:]  # what is drawn is drawn otherwise
+if PARTS["combined"].is_there:
+    READS.append(lambda ranking: ranking.filter(region="r", platform="x").recommend(7, 3, seed=1))
 
 
 def test_what_writes_nothing_is_asked_of_a_replica(pair: Pair) -> None:
@@ -183,9 +186,6 @@ def test_what_writes_nothing_is_asked_of_a_replica(pair: Pair) -> None:
         again, from_replica = pair.answers(lambda ask=ask: ask(Replicated.ranking))  # type: ignore[misc]
         assert not from_replica
         assert answer == again
-
-
-OVER_SHARDS = [ask for at, ask in enumerate(READS) if at not in (0, 1, 9)]  # which are drawn otherwise
 
 
 @pytest.mark.parametrize("pair", [that_pair, DEPLOYMENTS[-1]], indirect=True)
@@ -244,8 +244,13 @@ def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
     "ask",
     [
         lambda ranking: ranking.recommend(7, 3, remember=timedelta(1)),
-        lambda ranking: ranking.filter(region="r", platform="x").count(),
-        lambda ranking: ranking.filter(group="seen").recommend(7, 3),
+        pytest.param(
+            lambda ranking: ranking.filter(region="r", platform="x").count(),
+            marks=pytest.mark.part("combined"),
+        ),
+        pytest.param(
+            lambda ranking: ranking.filter(group="seen").recommend(7, 3), marks=pytest.mark.part("combined")
+        ),
     ],
     ids=["remember", "intersection", "group"],
 )

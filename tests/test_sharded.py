@@ -148,6 +148,7 @@ class TestGroups:
                 monkeypatch.setattr(reader_of(part), "learning", mock.Mock(side_effect=AssertionError))
         assert 7 in index.group("live")
 
+    @pytest.mark.part("combined")
     def test_filters_of_hundreds_of_groups_come_to_an_end(self, count: int) -> None:
         index = sharded(PlayerAscending, count)
         fill(index, SCORES)
@@ -175,6 +176,7 @@ def in_regions(count: int) -> type[RankIndex]:
     return index
 
 
+@pytest.mark.part("combined")
 @pytest.mark.parametrize("count", COUNTS)
 def test_values_of_a_facet_are_counted(count: int) -> None:
     index = in_regions(count)

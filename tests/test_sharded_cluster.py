@@ -31,6 +31,7 @@ from tests.test_cluster import use
 from tests.test_sharded import REGIONS, forget_trust, in_regions
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerRank
+from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,8 @@ QUESTIONS = {
     plainly: Counter(REGIONS.values()),
     narrowed: Counter(region for pk, region in REGIONS.items() if pk <= 50),
 }
+if not PARTS["combined"].is_there:
+    del QUESTIONS[narrowed]
 
 
 def scripts(node: RedisServer) -> int:

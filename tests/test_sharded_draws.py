@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_zrank.combined import draws as combined
 from django_zrank.queries import draws as drawing
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import PageAt
@@ -21,6 +21,7 @@ from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from tests.sharded import COUNTS, Both, divide
 from tests.test_sharded_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
+from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.usefixtures("zrank")
 
@@ -84,10 +85,10 @@ def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
 ) -> None:
     both, ranking, draw = case
     view, wanted = ranking.view, draw.wanted
-    with (
-        mock.patch.object(drawing, "LIMITS", drawing.Limits(small=small)),
-        mock.patch.object(combined, "_SMALL", small),
-    ):
+    with ExitStack() as patched:
+        patched.enter_context(mock.patch.object(drawing, "LIMITS", drawing.Limits(small=small)))
+        if PARTS["combined"].is_there:
+            patched.enter_context(mock.patch("django_zrank.combined.draws._SMALL", small))
         sample = both.of_shards(draw, view)
     out = {str(one) for one in draw.excluded}
 
@@ -203,6 +204,7 @@ def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None
         assert sorted(drawn(both.of_shards(draw, view))) == ["2", "3", "4", "6", "7", "8"]
 
 
+@pytest.mark.part("combined")
 def test_who_fails_the_tests_too_often_is_intersected() -> None:
     rows = {
         pk: {"points": 0, "joined": None, "region": "a" if pk % 100 else "b", "platform": "x"}
@@ -211,7 +213,7 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
     both = divide(Tied, 3, rows)
     both.add_to_group("left", [str(pk) for pk in rows if pk % 100 > 1])
     ranking: Any = Tied.ranking.filter(region="a").exclude(group="left")
-    with mock.patch.multiple(combined, _PATIENCE=(20, 20), _READ=0):
+    with mock.patch.multiple("django_zrank.combined.draws", _PATIENCE=(20, 20), _READ=0):
         sample = both.of_shards(Draw("500", 5, [(0, 0)]), ranking.view)
     made = [one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:intersection:*")]
     assert made

@@ -19,6 +19,7 @@ from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import METHODS, View
 from tests.sharded import COUNTS, Both, divide
 from tests.testapp.models import Competitor, Player, Ticket
+from tests.without_parts.parts import PARTS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -79,8 +80,10 @@ def rankings(draw: st.DrawFn, both: Both, index: type[RankIndex], rows: dict[Any
     ranking: Any = index.ranking
     if index is Tied:
         both.add_to_group("left", [str(pk) for pk in rows if pk % 3])
-        narrowed = [ranking, ranking.filter(region="a"), ranking.filter(region="a", group="left")]
-        ranking = draw(st.sampled_from([*narrowed, ranking.exclude(platform="x")]))
+        narrowed = [ranking, ranking.filter(region="a")]
+        if PARTS["combined"].is_there:
+            narrowed += [ranking.filter(region="a", group="left"), ranking.exclude(platform="x")]
+        ranking = draw(st.sampled_from(narrowed))
     ranking = ranking.by(draw(st.sampled_from(METHODS)))
     if draw(st.booleans()):
         ranking = ranking.reversed()

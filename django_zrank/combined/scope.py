@@ -39,12 +39,12 @@ class Scope:
     clauses: tuple[Clause, ...] = ()
 
     @property
-    def ranking(self) -> str | None:
-        """The name of the one ranking that holds exactly these members, '' for all; None if there is none."""
-        if not self.clauses:
-            return ""
-        only, *others = self.clauses
-        if others or only.negated or only.kind != "r" or len(only.names) > 1:
+    def excluded(self) -> str | None:
+        """The name of the ranking of all others, if there is one ranking that holds exactly these."""
+        if len(self.clauses) != 1:
+            return None
+        (only,) = self.clauses
+        if not only.negated or only.kind != "r" or len(only.names) > 1:
             return None
         return only.names[0]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from ..conf import get_settings
 from ..queries.query import Query, Question, one
-from ..queries.request import Call
+from ..queries.request import Call, Request, Swapped
 from ..queries.view import View
 from ..redis.keys import Keys
 from ..redis.scripts import Script
@@ -81,8 +81,21 @@ class CombinedView(View):
         then: Callable[[Any], Answer],
     ) -> Query[Answer]:
         if command == "ZCARD":
-            return (yield from read_intersection(self, keys, intersection(self, keys)))[0]  # type: ignore[return-value]
+            return (yield from self._size(keys))  # type: ignore[return-value]
         return then((yield from otherwise.query(self, keys)))
+
+    def _size(self, keys: Keys) -> Query[int]:
+        """Count the members: for all but those of one ranking, a difference; otherwise the size of an intersection."""
+        excluded = self.scope.excluded
+        if excluded is None:
+            return (yield from read_intersection(self, keys, intersection(self, keys)))[0]
+        sizes = (Call("ZCARD", (key,)) for key in (keys.root, keys.ranking(excluded)))
+        live = Call("HGET", (keys.meta,), ("generation",))
+        generation, everybody, others = yield Request((live, *sizes), atomic=True)
+        if (generation or b"").decode() != keys.generation:
+            raise Swapped
+        count: int = everybody - others
+        return max(0, count)
 
     def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
         if covered:

@@ -20,6 +20,7 @@ from redis.retry import Retry
 
 from tests.testapp.models import Competitor, Nickname
 from tests.testapp.zrank import CompetitorRank, NicknameRank
+from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -144,14 +145,15 @@ def answers() -> list[Any]:
         ranking.counts("region"),
         ranking.filter(region="Łódź").count(),
         ranking.rank(first),
-        [entry.pk for entry in ranking.filter(region__in=["Łódź", "大阪"], platform="pc")],
-        [entry.pk for entry in nicks.filter(group="Gäste")],
         [entry.pk for entry in nicks.recommend("Köln 4", 5, seed=3)],
         [entry.pk for entry in nicks.recommend("Köln 4", 5, seed=3, exclude=["Köln 1"])],
         sorted(group),
         group.claim("Köln 1", "Köln 4"),
         [entry.pk for entry in nicks.snapshot()],
     ]
+    if PARTS["combined"].is_there:
+        several = ranking.filter(region__in=["Łódź", "大阪"], platform="pc"), nicks.exclude(group="Gäste")
+        found += [[entry.pk for entry in narrowed] for narrowed in several]
 
     async def coroutines() -> list[Any]:
         return [

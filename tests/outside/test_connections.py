@@ -12,6 +12,7 @@ import pytest
 from tests.clusters import Cluster
 from tests.projects import ROOT, SETTINGS, Project
 from tests.servers import RedisServer
+from tests.without_parts.parts import PARTS
 
 FILES = {
     # A signal while redis-py takes a connection out of its pool, or puts it back, costs the pool that place.
@@ -194,6 +195,8 @@ async def coroutines(kinds, step):
 def disconnect():
     get_redis_connection("zrank").connection_pool.disconnect()
 """
+if not PARTS["combined"].is_there:
+    STRIKES = STRIKES.replace(', platform="x")', ")")
 
 
 def strikes(folder: Path, url: str, pids: list[int], run: str, **files: str) -> Any:

@@ -21,6 +21,7 @@ from django_zrank import RankIndex
 from tests.sync.conftest import declare  # noqa: F401 - a fixture
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
+from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,7 +76,8 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
     call_command("sync_zrank", NAME, verbosity=0)
     index.scores.touch(pks[3])
     index.group("live:42").add(*pks)
-    index.ranking.filter(region="b", group="live:42").count()
+    if PARTS["combined"].is_there:
+        index.ranking.filter(region="b", group="live:42").count()
     index.ranking.recommend(pks[5], 3, remember=timedelta(hours=1))
     tag = f"zrank:{{{NAME}}}"
     zrank.set(f"{tag}:watcher", 1, px=60_000)
@@ -105,7 +107,16 @@ def keys(client: Redis, key: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("key", table())
+OF_COMBINED = ("…:large", "…:sizes")
+
+
+def marked(key: str) -> Any:
+    """A key of the table, as a parameter of a test."""
+    is_combined = "intersection" in key or key in OF_COMBINED
+    return pytest.param(key, marks=[pytest.mark.part("combined")] if is_combined else [])
+
+
+@pytest.mark.parametrize("key", [*map(marked, table())])
 def test_a_key_that_is_gone_is_noticed_and_made_good_or_does_no_harm(
     index: type[RankIndex], zrank: Redis, key: str
 ) -> None:

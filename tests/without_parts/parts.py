@@ -94,7 +94,13 @@ PARTS: Final = {
         ((_INDEX, 'sources["replica"]'),),
     ),
     "combined": Part(
-        ("django_zrank/combined", "tests/combined"),
+        (
+            "django_zrank/combined",
+            "tests/combined",
+            "tests/outside/test_queue.py",
+            "tests/test_candidates.py",
+            "tests/test_ceiling_of_reads.py",
+        ),
         r"zrank\.combined\b|CombinedView|\b(Scope|Clause)\b|[Ii]ntersections?_|make_intersection|deal_tested|gathered"
         r"|FilterNotReady|max_scan|max_combination|filter_timeout",
         ((_INDEX, "combinations.append"),),
