@@ -66,12 +66,8 @@ for n, member in ipairs(members) do
       scores[n] = before
     end
     local by = tonumber(changes[n])
-    local after, too_high, too_low = changed(operation, before, by)
-    if operation == 'sum' then -- which is rounded beyond 2^53
-      too_high, too_low = by > 0 and by > highest - before, by < 0 and by < lowest - before
-    else
-      too_high, too_low = after > highest and after > before, after < lowest and after < before
-    end
+    local after = changed(operation, before, by)
+    local too_high, too_low = after > highest and after > before, after < lowest and after < before
     if too_high or too_low or stored[n] ~= member then
       beyond[#beyond + 1] = member
     end

@@ -90,7 +90,6 @@ local absent, missing, beyond, done, entering = {}, {'missing'}, {'beyond'}, {'d
 for n, before in ipairs(redis.call('ZMSCORE', live, unpack(members))) do
   if before then
     local by = changes[n]
-    before = tonumber(before)
     if by > 0 and by > highest - before or by < 0 and by < lowest - before then
       beyond[#beyond + 1] = members[n]
     end

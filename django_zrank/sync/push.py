@@ -173,7 +173,7 @@ class Push:
             refusals[part] = 0
             return [part.from_text(text) for text, *_ in changes]
         first = self.written.get(part, epoch)
-        self.written[part] = Written(first.generation, int(first.term or 0), result.version)
+        self.written[part] = Written(first.generation, int(first.term), result.version)
         self.epochs[part] = epoch._replace(token=str(result.version))
         refusals[part] += 1
         if refusals[part] < _REFUSALS:

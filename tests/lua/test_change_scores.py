@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import Redis, ResponseError
 
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.queries.request import Call
 from django_zrank.queries.scores import Changed, ChangeScores
+from django_zrank.redis.scripts import INCREMENT_SCORES
+from django_zrank.redis.sending import send_all
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
 
@@ -92,6 +95,8 @@ def test_a_score_beyond_the_range_may_return(
     zrank.zadd(scores.live.root, {"1": score})
     verdict = "done" if abs(score + by) <= 100 or abs(score + by) < abs(score) else "beyond"
     assert ask(scores, {"1": by}, key).verdict == verdict
+    zrank.zadd(scores.live.root, {"1": score})
+    assert ask(scores, {"1": by, "2": 1}, key and f"{key}2").verdict == verdict
 
 
 @SCRIPTS
@@ -102,6 +107,14 @@ def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: Store, 
         assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
     assert scores_of(zrank, shadow(scores, "next")) == {"1": 11, "2": 7}
     assert scores_of(zrank, scores.live.root) == {"1": 11, "2": 7, "3": 8}
+
+
+@SCRIPTS
+def test_a_rebuild_that_has_no_such_member_yet(zrank: Redis, scores: Store, key: str) -> None:
+    assert start(scores, "next")
+    for changes in ({"1": 5}, {"1": 5, "2": 5}):
+        assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
+    assert not zrank.exists(shadow(scores, "next"))
 
 
 @SCRIPTS
@@ -161,6 +174,78 @@ def test_the_server_is_looked_at_again_after_a_millisecond(
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
         with pytest.raises(IndexUnavailable):
             ask(scores, changes, key and f"{key}2")
+
+
+# The short way: of one member, within a millisecond of a look at the server
+
+
+IDENTIFY = """
+local time = redis.call('TIME')
+redis.call('HSET', KEYS[1], 'identified', string.format('%.0f', time[1] * 1000000 + time[2]))
+"""
+
+
+def ask_at_once(store: Store, *changes: int, rule: str = RULE) -> list[Any]:
+    """Change the scores of the first members in the same moment in which the server has been looked at."""
+    members = [(str(n), change) for n, change in enumerate(changes, 1)]
+    question = ChangeScores(PLAIN, rule, (-100, 100), members)
+    (call,) = next(question.query(store.live)).calls
+    store.client.script_load(INCREMENT_SCORES.source)
+    identify = Call("EVAL", (), (IDENTIFY, 1, store.keys.meta))
+    _, found = send_all(store.client, (identify, call), atomic=True)
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def unseen(zrank: Redis, scores: Store) -> Store:
+    """Who looks at the server again finds that it is another one; more is pending."""
+    assert ask(scores, {"1": 5, "2": 5}).verdict == "done"
+    zrank.hset(scores.keys.meta, "server", "another")
+    return scores
+
+
+def test_the_server_is_not_looked_at_again_within_a_millisecond(zrank: Redis, unseen: Store) -> None:
+    assert ask_at_once(unseen, 7) == [b"done", 13]
+    assert zrank.zscore(unseen.live.root, "1") == 13
+    assert pending(unseen) == {"1": 12, "2": 5}
+
+
+def test_several_members_are_changed_within_a_millisecond(unseen: Store) -> None:
+    assert ask_at_once(unseen, 7, 8) == [b"done", 13, 15]
+    assert pending(unseen) == {"1": 12, "2": 13}
+
+
+def test_a_rebuild_gets_the_change_within_a_millisecond(zrank: Redis, scores: Store) -> None:
+    assert start(scores, "next")
+    assert load_rows(scores, "next", [Change("1", 1)])
+    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask_at_once(scores, 7) == [b"done", 13]
+    assert scores_of(zrank, shadow(scores, "next")) == {"1": 13}
+
+
+def test_another_rule_is_refused_within_a_millisecond(scores: Store) -> None:
+    assert ask(scores, {"1": 5}).verdict == "done"
+    with pytest.raises(ResponseError, match="OTHERRULE"):
+        ask_at_once(scores, 7, rule="sum:other:0")
+
+
+def test_the_first_change_is_noted_within_a_millisecond(scores: Store) -> None:
+    """Or it would not be missed if it was evicted."""
+    assert ask(scores, {"1": 5}).verdict == "done"
+    assert take(scores)
+    assert scores.settle_flush(TERM, 1)
+    assert ask_at_once(scores, 7) == [b"done", 13]
+    scores.client.delete(scores.keys.pending)
+    assert scores.check_health().is_evicted
+
+
+@pytest.mark.parametrize("change", [1000, -1000])
+def test_what_leads_beyond_the_range_is_refused_within_a_millisecond(
+    zrank: Redis, scores: Store, change: int
+) -> None:
+    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask_at_once(scores, change) == [b"beyond", b"1"]
+    assert (zrank.zscore(scores.live.root, "1"), pending(scores)) == (6, {"1": 5})
 
 
 # Calls under a key
@@ -285,7 +370,7 @@ def test_a_score_that_tie_bytes_make_exact_is_beyond_what_changes(
     build(scores, "wide", {"1": 1})
     zrank.zadd(scores.live.root, {wide + b"2": 2**60})
     zrank.hset(scores.live.memberships, "2", wide)  # type: ignore[arg-type]
-    for changes in ({"2": 5}, {"1": 5, "2": 5}):
+    for changes in ({"2": 5}, {"1": 5, "2": 5}, {"2": -5}, {"1": 5, "2": -5}):
         question = ChangeScores(scores.layout, RULE, (-100, 100), [*changes.items()], key, 60, faceted=False)
         found: Changed = scores.run(question.query)
         assert (found.verdict, found.results) == ("beyond", ["2"])

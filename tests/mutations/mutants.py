@@ -291,10 +291,9 @@ def _rescripted(file: str, text: str) -> Iterator[None]:
     """Give a file of Lua another text, in all scripts that it is part of."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
-    with ExitStack() as stack:
+    with _reading(lambda each, before: text if each == file else before), ExitStack() as stack:
         for script in {id(one): one for one in found}.values():
-            with _reading(lambda each, before: text if each == file else before):
-                source = _made_again(script)
+            source = _made_again(script)
             if source != script.source:
                 sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
                 stack.enter_context(mock.patch.multiple(script, source=source, sha=sha))

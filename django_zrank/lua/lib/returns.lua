@@ -9,8 +9,8 @@ local function return_pending(pending, rule, members, changes)
   end
   local merged = {}
   for n, later in ipairs(redis.call('HMGET', pending, unpack(members))) do
-    local change = later or changes[n]
-    if later and operation ~= 'last' then
+    local change = changes[n]
+    if later then
       change = integer(changed(operation, tonumber(changes[n]), tonumber(later)))
     end
     merged[2 * n - 1], merged[2 * n] = members[n], change

@@ -32,3 +32,5 @@ def test_a_sum_is_exact_whatever_doubles_can_hold(
     zrank.hset("pending", "a", held)
     run("sums", ADD, ["pending"], [change])
     assert zrank.hgetall("pending") == {b"a": str(held + change).encode(), b"b": b"1"}
+    run("sums", "add_pending(KEYS[1], {'a'}, {ARGV[1]})", ["pending"], [-change])
+    assert zrank.hget("pending", "a") == str(held).encode()

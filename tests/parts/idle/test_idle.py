@@ -344,6 +344,19 @@ def test_a_touch_of_no_row_or_of_a_sleeper_inside_a_transaction_is_refused(video
         videos.scores.touch(video)
 
 
+def test_a_change_of_a_sleeper_whose_row_is_locked_is_refused(declare: Declare) -> None:
+    """On SQLite there are no such rows."""
+    index = declare(Video, "-views", idle=("seen", MONTH), write_behind="increment")
+    rebuild(index.instance())
+    (video,) = make(31)
+    with (
+        mock.patch.object(Idle, "rouse", lambda self, index, pks: list(pks)),
+        pytest.raises(IndexUnavailable, match=f"{video.pk} can't be touched"),
+    ):
+        index.scores.increment(video)
+    assert index.scores.increment(video, 5) == 5
+
+
 def test_an_increment_wakes_and_counts_as_a_touch(declare: Declare) -> None:
     index = declare(Video, "-views", idle=("seen", MONTH), write_behind="increment")
     rebuild(index.instance())
