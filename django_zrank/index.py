@@ -8,7 +8,7 @@ from .codec.units import Band
 from .declaration import Declaration, Member
 from .erase import Erasing
 from .extension import extensions
-from .groups import Group
+from .groups import Grouping
 from .hooks import Fallback, Source, combinations, companions, fallbacks, sources
 from .idle.declaration import IdleIndex
 from .ranking import Ranking
@@ -43,6 +43,7 @@ class _ScoresAccessor:
 
 class RankIndex(
     Erasing,
+    Grouping,
     IdleIndex[Member],
     Declaration[Member],
 ):
@@ -58,8 +59,3 @@ class RankIndex(
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
     """Changes of scores that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
     ``idle``."""
-
-    @classmethod
-    def group(cls, name: str) -> Group:
-        """Return the group ``name``, whose members the caller keeps: ``PlayerRank.group("live:42").add(player)``."""
-        return Group(cls.instance(), name)

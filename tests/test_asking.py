@@ -175,6 +175,7 @@ def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankInd
 
 @pytest.mark.part("combined")
 @pytest.mark.parametrize("index", [Filtered, FilteredTied, FilteredDense])
+@pytest.mark.part("combined", "groups")
 def test_a_narrowed_ranking_is_gone_in_seconds(zrank: Redis, index: type[RankIndex]) -> None:
     populate(index, spread(8, 2))
     index.group("live").add(1, 2)

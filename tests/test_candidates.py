@@ -48,6 +48,7 @@ def index(request: pytest.FixtureRequest) -> type[RankIndex]:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.part("combined", "groups")
 def test_they_are_counted_or_not_known(index: type[RankIndex], seed: int) -> None:
     rng, rows = random.Random(seed), list(Competitor.objects.order_by("pk"))
     index.group("few").add(*(rows[at].pk for at in GROUP))

@@ -238,12 +238,6 @@ def test_calls_are_cut_where_they_cost_much_but_not_within_a_transaction(
     assert in_trips(None, request(costs, shards, atomic=atomic)) == expected
 
 
-def test_what_replicas_are_asked_is_not_cut() -> None:
-    """They are found fresh in the same round trip."""
-    asked = request([9000] * 3, range(3))._replace(replica=True)
-    assert in_trips(None, asked) == [range(3)]
-
-
 class Heavy(CompetitorRank):
     name = "heavy"
     order = ("-points", "lost")

@@ -256,6 +256,7 @@ def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
 )
 @pytest.mark.slow
 @on_a_pair
+@pytest.mark.part("combined", "groups")
 def test_what_writes_is_asked_of_the_primary(pair: Pair, ask: Callable[[Ranking], Any]) -> None:
     Replicated.group("seen").add(8, 9)
     expected, _ = pair.answers(lambda: ask(Replicated.ranking))

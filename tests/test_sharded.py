@@ -119,6 +119,7 @@ def test_where_and_coroutines() -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.part("combined", "groups")
 class TestGroups:
     def test_members_are_counted_once(self, count: int) -> None:
         group = sharded(PlayerAscending, count).group("live:42")
@@ -178,6 +179,7 @@ def in_regions(count: int) -> type[RankIndex]:
 
 @pytest.mark.part("combined")
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.part("combined", "groups")
 def test_values_of_a_facet_are_counted(count: int) -> None:
     index = in_regions(count)
     assert index.ranking.counts("region") == Counter(REGIONS.values())

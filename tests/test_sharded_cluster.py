@@ -260,6 +260,7 @@ def asked_of(nodes: list[RedisServer], ask: Callable[[], Any]) -> int:
 
 @pytest.mark.parametrize("run", [False, True], ids=["blocking", "coroutine"])
 @pytest.mark.parametrize("number", range(3))
+@pytest.mark.part("groups")
 def test_a_claim_keeps_what_it_got_from_other_shards(
     three: Cluster, index: type[RankIndex], number: int, run: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

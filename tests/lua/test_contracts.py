@@ -19,7 +19,6 @@ from redis import Redis
 from django_zrank.codec.facets import Facet
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import NotBuilt
-from django_zrank.groups import change_group, count_group, read_group
 from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
@@ -70,10 +69,10 @@ def ask_combined(store: Store, question: Any) -> Any:
 
 CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
-    "change_group": lambda store: store.run(lambda keys: change_group(keys, ["1"], "live", 7.0)),
+    "change_group": lambda store: PlayerAscending.group("live").add(1),
     "claim_members": lambda store: PlayerAscending.group("live").claim(1, 2),
-    "count_group": lambda store: store.run(lambda keys: count_group(keys, "live", ["1"])),
-    "read_group": lambda store: store.run(lambda keys: read_group(keys, "live", b"0")),
+    "count_group": lambda store: PlayerAscending.group("live").contains(1),
+    "read_group": lambda store: list(PlayerAscending.group("live")),
     "check_counts": lambda store: store.check_counts("a", b"region:x", [b"1"]),
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), method="competition"),
     "deal_tested": lambda store: ask_combined(Store(store.name), Draw("1", 3, [(1, 2)])),

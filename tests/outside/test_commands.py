@@ -144,7 +144,7 @@ NOUNS = {
 }
 
 
-@pytest.mark.part("erase", "export")
+@pytest.mark.part("erase", "export", "groups")
 @pytest.mark.usefixtures("_some")
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:

@@ -31,7 +31,7 @@ def log_in(settings: Any, server: RedisServer, commands: list[str]) -> None:
     use_redis(settings, server.url.replace("redis://", "redis://app:secret@"))
 
 
-@pytest.mark.part("combined")
+@pytest.mark.part("combined", "groups")
 def test_an_account_without_dangerous_commands_needs_info(own_server: RedisServer, settings: Any) -> None:
     log_in(settings, own_server, [*SAFE, "+info"])
     Player.objects.bulk_create(Player(level=level) for level in range(20))

@@ -439,7 +439,7 @@ def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_t
     assert contents(VideoRank) == column()
 
 
-@pytest.mark.part("combined")
+@pytest.mark.part("combined", "groups")
 def test_what_is_made_of_filters_sees_changes_that_began_in_redis(videos: list[Video]) -> None:
     group = VideoRank.group("watched")
     group.add(*videos)

@@ -105,6 +105,26 @@ PARTS: Final = {
         r"|FilterNotReady|max_scan|max_combination|filter_timeout",
         ((_INDEX, "combinations.append"),),
     ),
+    "groups": Part(
+        (
+            "django_zrank/groups",
+            "tests/combined/test_intersections.py",
+            "tests/combined/test_uniformity_of_filters.py",
+            "tests/outside/test_clients.py",
+            "tests/outside/test_connections.py",
+            "tests/outside/test_erase.py",
+            "tests/outside/test_missing_keys.py",
+            "tests/outside/test_queue.py",
+            "tests/outside/test_refused_commands.py",
+            "tests/parts/groups",
+            "tests/sync/test_erase.py",
+            "tests/test_ceiling_of_reads.py",
+            "tests/test_projects.py",
+            "tests/typed_api.py",
+        ),
+        r"zrank\.groups\b|\bGroup(ing)?\b|[Cc]laim|(change|count|read)_group",
+        ((_INDEX, "import Grouping"), (_INDEX, "    Grouping,")),
+    ),
     "erase": Part(
         (
             "django_zrank/erase",

@@ -7,21 +7,27 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .codec.filters import quote_group
-from .declaration import Declaration
-from .exceptions import IndexUnavailable
-from .members import batched
-from .queries.query import Query, one
-from .queries.request import Call
-from .redis import reader_of, scripts
-from .redis.keys import Keys
-from .redis.verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
+from ..codec.filters import quote_group
+from ..declaration import Declaration
+from ..exceptions import IndexUnavailable
+from ..members import batched
+from ..queries.query import Query, one
+from ..queries.request import Call
+from ..redis import reader_of
+from ..redis.keys import Keys
+from ..redis.scripts import Script
+from ..redis.verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
 
-__all__ = ["Group"]
+__all__ = ["Group", "Grouping"]
 
 logger = logging.getLogger("django_zrank")
+
+CHANGE_GROUP: Final = Script("change_group", __package__)
+CLAIM_MEMBERS: Final = Script("claim_members", __package__)
+COUNT_GROUP: Final = Script("count_group", __package__)
+READ_GROUP: Final = Script("read_group", __package__)
 
 _PART: Final = 500
 """Members that are added, removed or read in one round trip, and the most expired ones that it removes."""
@@ -87,7 +93,7 @@ class Group:
         for part, some in index.split(texts).items():
             try:
                 key = reader_of(part).keys.group(self._key)
-                call = Call(scripts.CLAIM_MEMBERS, (key,), some, 5 * len(some))
+                call = Call(CLAIM_MEMBERS, (key,), some, 5 * len(some))
                 claimed.update((yield from one(call, writes=True, once=True)))
             except IndexUnavailable:
                 if not claimed:
@@ -173,23 +179,37 @@ class Group:
         return [self.index.to_text(member, "members") for member in members]
 
 
+class Grouping:
+    """The method of an index that returns a group."""
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def instance(cls) -> Any: ...
+
+    @classmethod
+    def group(cls, name: str) -> Group:
+        """Return the group ``name``, whose members the caller keeps: ``PlayerRank.group("live:42").add(player)``."""
+        return Group(cls.instance(), name)
+
+
 def change_group(keys: Keys, members: Sequence[str], group: str, lifetime: float | str) -> Query[int]:
     """Add members for a time in microseconds, or remove them with a time of ''. Return the number of those that were
     not in the group, or were."""
     each = list(dict.fromkeys(members))
     changed = 0
     for part in batched(each, _PART):
-        call = Call(scripts.CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
+        call = Call(CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
         changed += yield from one(call, writes=True)
     return changed
 
 
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
     """Return the number of members whose time is not over; of all, or among these."""
-    return one(Call(scripts.COUNT_GROUP, (keys.group(group),), members))
+    return one(Call(COUNT_GROUP, (keys.group(group),), members))
 
 
 def read_group(keys: Keys, group: str, cursor: bytes) -> Query[list[bytes]]:
     """Read some members from a cursor on, ``b"0"`` at first. Return the next cursor, ``b"0"`` after the last members,
     then the members, some of which an earlier answer may have had."""
-    return one(Call(scripts.READ_GROUP, (keys.group(group),), (cursor, _PART)))
+    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PART)))
