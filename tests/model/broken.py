@@ -47,8 +47,8 @@ def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
 def _token_last() -> AbstractContextManager[Any]:
     applying_changes = Store.applying_changes
 
-    def broken(store: Store, epoch: Any, changes: Any) -> Any:
-        return applying_changes(store, begin_write(store), changes)
+    def broken(store: Store, epoch: Any, changes: Any, **how: Any) -> Any:
+        return applying_changes(store, begin_write(store), changes, **how)
 
     return mock.patch.object(Store, "applying_changes", broken)
 
@@ -74,8 +74,8 @@ def _no_history() -> Iterator[None]:
 def _no_batches() -> AbstractContextManager[Any]:
     replay = marks.replay
 
-    def broken(index: Any, position: Any, **known: Any) -> Any:
-        return replay(index, (2**62, 0), **known)  # beyond all that was written
+    def broken(index: Any, health: Any, **known: Any) -> Any:
+        return replay(index, health._replace(term=str(2**62)), **known)  # beyond all that was written
 
     return mock.patch.object(flush, "replay", broken)
 
@@ -120,7 +120,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
-    "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
+    "fence": partial(mock.patch.object, marks, "_lock", lambda index, *noted: marks._locked(index)),
     "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
     "lost": partial(
