@@ -143,21 +143,3 @@ def test_a_server_that_lacks_nothing_stays_healthy(zrank: Redis) -> None:
     assert verdict() == "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
     assert PlayerAscending.ranking.score(players[1]) == 2000
-
-
-def test_a_rebuild_that_was_running_is_not_put_in_place(zrank: Redis) -> None:
-    """Some of its rows would be missing."""
-    Player.objects.bulk_create(Player(level=level) for level in range(50))
-    call_command("rebuild_zrank", NAME, verbosity=0)
-    held: list[Any] = []
-
-    def go_back(rows: int) -> None:
-        if held:
-            restore(zrank, held.pop())
-        elif rows == 10:
-            held.append(dump(zrank))
-
-    with pytest.raises(IndexUnavailable):
-        PlayerAscending.instance().rebuild(batch_size=10, progress=go_back)
-    assert verdict() == "HEALTHY"
-    assert PlayerAscending.ranking.count() == 50
