@@ -110,6 +110,9 @@ class Batch(models.Model):
     at = models.DateTimeField(db_default=Clock())
     """The time by the database's clock."""
 
+    nonce = models.CharField(max_length=16, default="")
+    """With ``version``, the trace that the write has left in Redis."""
+
     flush = models.BigIntegerField(null=True)
     """The number of the flush that carried these members to their column; null where marks were processed."""
 
@@ -148,6 +151,10 @@ class Generation(models.Model):
     term = models.BigIntegerField(default=0)
     """Rises with every server, or history of one, that is accepted, as in Raft. Writes under another term don't
     process marks."""
+
+    traces = models.TextField(default="")
+    """The traces of noted writes of this term that no later one has required, with spaces between them: Redis is
+    trusted only if it has them (``lua/lib/traces.lua``)."""
 
     purged_term = models.BigIntegerField(default=0)
     """With ``purged`` the highest term and version of a batch that was deleted: a server that has lost it can't be

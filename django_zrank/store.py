@@ -80,8 +80,14 @@ class Epoch(NamedTuple):
     term: str
     """Under which the server was accepted."""
 
+    newest: str = "0"
+    """The newest trace on the server, as of the token (``lua/lib/traces.lua``)."""
+
     is_watched: bool = False
     """True while a watcher keeps the index in step, so that a request need not."""
+
+    required: str = ""
+    """Traces that the server must have before a drain may note the write, with spaces."""
 
 
 class Applied(NamedTuple):
@@ -89,6 +95,9 @@ class Applied(NamedTuple):
 
     version: int
     """The number of the write, which only grows: a token for what is read from now on."""
+
+    newest: str
+    """The newest trace on the server, with that token."""
 
     refused: list[bytes]
     """The members that were written by others since the token was taken: to be read once more."""
@@ -135,6 +144,15 @@ class Health(NamedTuple):
     server: str
     """The identity of the server that answers: its process and its replication history."""
 
+    traces: str
+    """The traces of writes that drains may have noted (``lua/lib/traces.lua``)."""
+
+    taken: str
+    """The number of the last flush that was taken."""
+
+    took: str
+    """The version of its taking."""
+
     is_first: bool
     """True if its history has no predecessor: it was never promoted, or fully resynchronised."""
 
@@ -156,8 +174,19 @@ class Health(NamedTuple):
 
     @property
     def position(self) -> tuple[int, int]:
-        """The term and the version of the last write that the server has: batches beyond it are lost."""
+        """The term and the version of the last write."""
         return int(self.term or 0), int(self.applied or 0)
+
+    @property
+    def dropped(self) -> int:
+        """The version up to which the server has dropped the traces of writes that it has."""
+        return int(self.traces.partition(" ")[0] or 0)
+
+    @property
+    def noted(self) -> tuple[int, int]:
+        """The term, and the version of the newest write that the server has and the database may have noted."""
+        newest = int(self.traces.rpartition(" ")[2].partition(".")[0] or 0)
+        return self.position[0], max(newest, int(self.took or 0))
 
 
 class Flight(NamedTuple):
@@ -216,6 +245,9 @@ class Store(Executor):
         self.rule = rule
         """The rule by which changes that began in Redis are merged into a score, as
         :attr:`~django_zrank.declaration.Declaration.noted_rule`; '' if there are none."""
+
+        self._loaded: dict[str, int] = {}
+        """The number of rows that this object has loaded, by the generation being built."""
 
         self.flushed: int | None = None
         """The last flush that the rows to be written contain; None if no row was found."""
@@ -280,7 +312,7 @@ class Store(Executor):
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server that was found in this state. Return False if it has another state by now."""
         keys = self.keys
-        state = (health.generation, health.applied, health.term, health.server, term, int(behind))
+        state = (health.generation, health.traces, health.term, health.server, term, int(behind))
         return self._is_done(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state)
 
     def finish_replay(self, behind: str) -> bool:
@@ -294,14 +326,18 @@ class Store(Executor):
         keys = self.keys
         touched = keys.meta, keys.doomed, keys.watcher
         *texts, watched = yield from one(Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)))
-        generation, building, token, term = map(bytes.decode, texts)
-        return Epoch(generation, building, token, term, bool(watched))
+        generation, building, token, term, newest = map(bytes.decode, texts)
+        return Epoch(generation, building, token, term, newest, bool(watched))
 
-    def applying_changes(self, epoch: Epoch, changes: Iterable[_Change]) -> Query[Applied | None]:
+    def applying_changes(
+        self, epoch: Epoch, changes: Iterable[_Change], *, nonce: str = "", before: str = ""
+    ) -> Query[Applied | None]:
         """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
         Of a member that is named twice, the first one counts. None, with some written or none: begin again.
 
-        In pieces, all under the epoch: so the version is that of the last one, and a server that knows it has all.
+        In pieces, all under the epoch: so the version is that of the last one. If a drain is to note the write, it has
+        a ``nonce``; ``before`` is its trace so far, if it is one of several. A server that has the last trace has all.
+        Raises ``IndexUnhealthy`` if the server lacks what the database has noted, or a former piece.
         """
         keys = self.keys
         first: dict[str | bytes, _Change] = {}
@@ -326,15 +362,20 @@ class Store(Executor):
                 texts = ((member, _text(score), membership) for member, score, membership in members)
             else:
                 texts = ((member, _text(score)) for member, score, _ in members)
-            arguments = (*begins, *chain.from_iterable(texts), *ends)
+            required = f"{epoch.required} {before}" if nonce else ""
+            noted = epoch.newest, required, nonce
+            arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)
             reply = yield from one(Call(script, names, arguments, _COST * writes))
             if reply == [b"superseded"]:
                 return None
-            _, version, *others = reply
+            if reply == [b"lacking"]:
+                raise self.lacking()
+            _, version, newest, *others = reply
+            before = trace_of(int(version), nonce)
             for note in written:
                 note(live, (int(epoch.term or 0), int(version)))
             refused += others
-        return Applied(int(version), refused)
+        return Applied(int(version), newest.decode(), refused)
 
     def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[tuple[int, list[list[_Written]]]]:
         """Yield members in pieces of at most so many writes, with their number; without members, one empty piece.
@@ -377,6 +418,7 @@ class Store(Executor):
         """Begin to build the generation ``building`` on ``server``. Another rebuild that is running gives way;
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
+        self._loaded[building] = 0
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
         names = keys.recent, keys.meta, keys.doomed, keys.pending
         return self._is_done(scripts.START_REBUILD, names, args)
@@ -407,18 +449,20 @@ class Store(Executor):
         if self.rule:
             script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
             ends = (self.rule, self.flushed or 0)
-        return all(
-            self._is_done(
-                script, touched, (building, *map(int, self.layout), b"".join(map(self._pack, piece)), *ends)
-            )
-            for _, piece in self._pieces(rows, LOADED)
-        )
+        for _, piece in self._pieces(rows, LOADED):
+            before = self._loaded.get(building, 0)
+            after = self._loaded[building] = before + sum(map(len, piece))
+            packed = b"".join(map(self._pack, piece))
+            args = (building, *map(int, self.layout), packed, before, after, *ends)
+            if not self._is_done(script, touched, args):
+                return False
+        return True
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""
         keys = self.keys  # without what is pending, which no row that comes would be merged with
         where = (keys.at(building).root, keys.recent, keys.meta)
-        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b""))
+        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b"", "", ""))
 
     def swap_rebuilt(self, building: str, noted: Mapping[str, Any] = MappingProxyType({})) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
@@ -428,7 +472,8 @@ class Store(Executor):
         live, built = self.learn(), self.keys.at(building)
         keys = (live.root, built.root, live.meta, live.doomed)
         values = ("" if value is None else value for value in noted.values())
-        arguments = building, live.generation, *chain.from_iterable(zip(noted, values, strict=True))
+        fields = chain.from_iterable(zip(noted, values, strict=True))
+        arguments = building, live.generation, self._loaded.get(building, 0), *fields
         swapped = self._is_done(scripts.SWAP_REBUILT, keys, arguments)
         if swapped:
             self.believe(building)
@@ -450,17 +495,20 @@ class Store(Executor):
 
     # Pending scores
 
-    def take_pending(self, term: int, flushed: int, limit: int) -> Flight | None:
-        """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted. None: nothing is
-        pending, or a rebuild must end first.
+    def take_pending(self, term: int, flushed: int, limit: int, *, had: int = 0) -> Flight | None:
+        """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted; ``had``: the same
+        if it did under this term, otherwise 0. None: nothing is pending, or a rebuild must end first.
 
-        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term.
+        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term, or the server lacks a
+        flush.
         """
         keys = self.keys
-        args = (term, flushed, limit, _FEW, _MANY, self.LEASE, self.rule)
+        args = (term, flushed, had, limit, _FEW, _MANY, self.LEASE, self.rule)
         verdict, *taken = self.call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
         if verdict == b"superseded":
             raise self.not_accepted()
+        if verdict == b"lacking":
+            raise self.lacking()
         if verdict != b"taken":
             return None
         number, version, rule, *pairs = taken
@@ -579,6 +627,11 @@ class Store(Executor):
         prefix = f"{self.keys.tag}:" if generation is None else self.keys.at(generation).below
         pieces = filter(None, self.scan_keys(prefix, _KEYS))
         return sum(len(keys) if dry_run else self.call("UNLINK", keys) for keys in pieces)
+
+
+def trace_of(version: int, nonce: str) -> str:
+    """Return the trace of a write that a drain may note, as ``lua/lib/traces.lua`` keeps it."""
+    return f"{version}.{nonce}"
 
 
 def _text(score: Number | None) -> str:

@@ -81,7 +81,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
     named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
-    pushed = push(index, [pk])  # after which nobody can change its score
+    pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score
     if marks:
         if unmark(index, [Processed(marks, {part})], pushed.written):
             removed["marks"] = len(marks)

@@ -4,7 +4,7 @@
 -- KEYS  meta        hash of the index
 --       doomed      set of the generations whose keys are to be unlinked: that of a rebuild is added, as it may lack rows
 -- ARGV  generation  that the server must hold
---       applied     the version up to which it had applied writes when the marks were set waiting
+--       traces      those that it had when the marks were set waiting, as check_health.lua returned them
 --       old         its term then, '' for none
 --       server      its identity then
 --       term        the new term
@@ -13,10 +13,10 @@
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]
-local generation, applied, old, server, term, behind = unpack(ARGV)
+local generation, traces, old, server, term, behind = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'applied', 'term', 'building')
-if state[1] ~= generation or (state[2] or '') ~= applied or (state[3] or '') ~= old or identity() ~= server then
+local state = redis.call('HMGET', meta, 'generation', 'traces', 'term', 'building')
+if state[1] ~= generation or (state[2] or '') ~= traces or (state[3] or '') ~= old or identity() ~= server then
   return 'superseded'
 end
 require_commands(meta)

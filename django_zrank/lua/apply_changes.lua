@@ -1,4 +1,4 @@
--- uses: clock, server, identity, keys, bulk, memberships, permissions
+-- uses: clock, server, identity, keys, bulk, memberships, traces, permissions
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -15,22 +15,28 @@
 --       width       of the tie bytes
 --       memberships  '1' if members have memberships
 --       dense       '1' if distinct values are counted
+--       newest      trace, as begin_write.lua returned it, or the write that has given the token
+--       required    traces that the server must have, with spaces: of what the database has noted, and of the pieces of this
+--                   write that came before; '' if no drain is to note this write
+--       nonce       random text for the trace of this write; '' if no drain is to note it
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
 --                   member, score, membership. The members shown to one that is removed are forgotten.
--- Returns {'written', version of this write, members that it did not write…}; {'superseded'} with nothing written if a
---         rebuild began, ended or died since, the server or the term is another, the token is too old to judge, or Redis
---         evicted what it would be judged by.
+-- Returns {'written', version of this write, newest trace, members that it did not write…}; {'superseded'} with nothing
+--         written if a rebuild began, ended or died since, the server or the term is another, the token is too old to judge
+--         or from a history that was abandoned, or Redis evicted what it would be judged by; {'lacking'} with nothing
+--         written if a trace is missing.
 -- Cost  O(members * (1 + rankings that a member stands in) * log(size)), and as much to forget up to 250 + members
 --       versions.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, building, token, term, window, lease, width, memberships, dense = unpack(ARGV, 1, 9)
-local FIRST = 10
+local generation, building, token, term, window, lease, width, memberships, dense, newest, required, nonce =
+  unpack(ARGV, 1, 12)
+local FIRST = 13
 token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
-  'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind')
-local behind = state[14]
+  'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind', 'traces')
+local behind, traces = state[14], state[15] or '0'
 local floor = tonumber(state[8] or 0)
 if (state[1] or '') ~= generation or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
   return {'superseded'}
@@ -41,6 +47,17 @@ end
 -- start_rebuild.lua forgot the versions of what was written before it.
 if state[3] and token < tonumber(state[3]) then
   return {'superseded'}
+end
+-- A token from before the server was rolled back may equal a version that was given again. What a drain has written since
+-- the token was taken has a higher one.
+local since = traces_since(traces, newest)
+if not since or since ~= '' and tonumber(string.match(since, '%d+')) <= token then
+  return {'superseded'}
+end
+for trace in string.gmatch(required, '%S+') do
+  if not traces_since(traces, trace) then
+    return {'lacking'}
+  end
 end
 if building ~= '' and is_silent(state[7], lease) then
   return {'superseded'} -- begin_write.lua gives it up
@@ -85,6 +102,10 @@ for i = FIRST, #ARGV, memberships and 3 or 2 do
 end
 local versions = read_all('ZMSCORE', recent, named)
 local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {'written', applied}
+if nonce ~= '' then
+  traces = with_trace(traces, applied .. '.' .. nonce)
+end
+reply[3] = newest_trace(traces)
 count = 0
 for n, member in ipairs(named) do
   if versions[n] and tonumber(versions[n]) > token then
@@ -132,6 +153,9 @@ if evicted[live] then
 end
 if behind then
   redis.call('HSET', meta, 'behind', behind)
+end
+if nonce ~= '' then
+  redis.call('HSET', meta, 'traces', traces)
 end
 redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '',
   'guarded', redis.call('EXISTS', recent))

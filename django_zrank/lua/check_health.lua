@@ -8,7 +8,7 @@
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
 --       dense       '1' if distinct values are counted
 -- Returns pairs: 'generation', 'building', 'behind', 'applied', 'accepted' (the server that was), its 'term', 'owner' and
---         this 'server', each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
+--         this 'server', 'traces' (lib/traces.lua), 'taken' and 'took' (take_pending.lua), each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
 --         or 'evicted', or 'unknown' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
@@ -20,7 +20,7 @@ if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
 local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present',
-  'held', 'carried', 'taken', 'settled')
+  'held', 'carried', 'taken', 'settled', 'traces', 'took')
 local live, building = state[1] or '', state[2] or ''
 if building ~= '' and is_silent(state[8], lease) then
   building = ''
@@ -44,5 +44,6 @@ if live ~= '' and live == generation then
 end
 return {
   'generation', live, 'building', building, 'behind', state[3] or '', 'applied', state[4] or '', 'accepted', state[5] or '',
-  'term', state[6] or '', 'owner', state[7] or '', 'server', server, 'history', is_first and 'first' or 'later', 'keys', keys,
+  'term', state[6] or '', 'owner', state[7] or '', 'server', server,
+  'traces', state[14] or '', 'taken', state[12] or '', 'took', state[15] or '', 'history', is_first and 'first' or 'later', 'keys', keys,
 }

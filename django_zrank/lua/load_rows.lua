@@ -12,16 +12,26 @@
 --       rows      MessagePack: of each group of rows that stand in the same facet rankings, the names of these as a
 --                 membership has them; MessagePack of score and stored member of each row in turn; and MessagePack of
 --                 member and membership of each, empty where they have none. All texts; 3,500 rows at most
+--       before    number of rows that the rebuild has loaded before
+--       after     number of rows with these; if it is the same, this is a heartbeat
 -- Returns 'done', or 'superseded' with nothing written if another rebuild began, this one was taken for dead, or the
 --         server restarted and may have lost rows, or evicted some.
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building, width, memberships, dense, rows = unpack(ARGV)
+local building, width, memberships, dense, rows, before, after = unpack(ARGV, 1, 7)
 width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
 
-local state = redis.call('HMGET', meta, 'building', 'server', 'filled', 'guarded')
+local state = redis.call('HMGET', meta, 'building', 'server', 'filled', 'guarded', 'loaded')
 if state[1] ~= building or state[2] ~= identity() then
+  return 'superseded'
+end
+-- A server that is rolled back with its memory lacks rows. If the reply was lost, these were loaded before.
+local loaded = state[5] or '0'
+if before == after then
+  before, after = loaded, loaded
+end
+if loaded ~= before and loaded ~= after then
   return 'superseded'
 end
 -- Keys that were evicted would not be missed after this: rows that were loaded, or the versions that later rows give
@@ -36,7 +46,7 @@ if not is_guarded and not memberships and not dense then
   if #groups > 0 then -- one group; none if this is a heartbeat
     redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
   end
-  redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
+  redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow), 'loaded', after)
   return 'done'
 end
 
@@ -80,5 +90,5 @@ if change_rankings(shadow, {}, entering, width, dense) then
   return 'superseded'
 end
 write_all('HSET', memberships_key(shadow), {cmsgpack.unpack(table.concat(stands))})
-redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow))
+redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow), 'loaded', after)
 return 'done'

@@ -41,7 +41,7 @@ redis.call('UNLINK', recent)
 if other then
   redis.call('SADD', doomed, other)
 end
-redis.call('HDEL', meta, 'filled', 'guarded')
+redis.call('HDEL', meta, 'filled', 'guarded', 'loaded')
 -- Changes that were evicted before this build are in no row, so it is complete without them.
 local is_pending = redis.call('EXISTS', pending) == 1
 local is_evicted = held == 'evicted' or held and not is_pending

@@ -7,16 +7,18 @@
 --       doomed      set of the generations whose keys are to be unlinked: the old one is added
 -- ARGV  building    the generation that was built
 --       generation  the live one, '' for none
+--       loaded      number of rows that the rebuild has loaded
 --       …           then fields of meta that belong to the build, each with its value; '' for none
 -- Returns 'done', or 'superseded' with nothing changed if another rebuild began, this one was taken for dead, or the
---         server restarted and may have lost rows, or evicted some.
+--         server restarted or was rolled back and may have lost rows, or evicted some.
 -- Cost  O(1).
 
 local live, shadow, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local building, generation = unpack(ARGV, 1, 2)
-local FIRST = 3
+local building, generation, loaded = unpack(ARGV, 1, 3)
+local FIRST = 4
 
 if not holds(meta, 'building', building) or (redis.call('HGET', meta, 'generation') or '') ~= generation
+  or (redis.call('HGET', meta, 'loaded') or '0') ~= loaded
   or is_evicted(shadow, redis.call('HGET', meta, 'filled')) then
   return 'superseded'
 end
@@ -27,7 +29,7 @@ if generation ~= '' then
 end
 redis.call('HSET', meta, 'generation', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled')
+redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'loaded')
 for i = FIRST, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
   if value == '' then

@@ -5,7 +5,8 @@
 -- KEYS  meta     hash of the index
 --       pending  hash, member -> its pending change
 -- ARGV  term     under which the database knows this server
---       flushed  the last flush that the database noted under that term
+--       flushed  the last flush that the database noted
+--       had      the same if it was noted under this term, so that the server must have taken it; otherwise 0
 --       limit    about how many members to take
 --       few      number of flushes whose contents are kept
 --       many     the same while a rebuild runs, whose query may be older than all of them
@@ -13,17 +14,20 @@
 --       rule     by which scores change from now on
 -- Returns {'taken', number of the flush, version of its taking, the rule of its changes, member, change…}; {'empty'} if
 --         nothing is pending; {'building'} if a rebuild has to end first; {'superseded'} if the server or the term is
---         another.
+--         another; {'lacking'} if the server was rolled back and lacks a flush.
 -- Cost  O(limit).
 
 local meta, pending = KEYS[1], KEYS[2]
-local term, flushed, limit, few, many, lease, rule = unpack(ARGV)
+local term, flushed, had, limit, few, many, lease, rule = unpack(ARGV, 1, 8)
 flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), tonumber(many)
 
 local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
   'cursor', 'rule', 'held', 'carried')
 if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}
+end
+if tonumber(state[3] or 0) < tonumber(had) then
+  return {'lacking'}
 end
 require_commands(meta)
 local taken, held = tonumber(state[3] or flushed), state[12]

@@ -153,6 +153,9 @@ class Executor:
     def not_accepted(self) -> IndexUnhealthy:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
+    def lacking(self) -> IndexUnhealthy:
+        return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
+
     def not_built(self) -> NotBuilt:
         return NotBuilt(
             f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"

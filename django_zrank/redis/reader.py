@@ -114,11 +114,11 @@ class Reader(Executor):
         if not (yield Blocking(partial(self.index.declares, health.generation))):
             raise self.declared_otherwise()
         if health.generation and get_settings().unhealthy != "serve_stale":
-            # Twice, as a rebuild may be swapped in between the reply of Redis and the database's.
-            is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+            # Twice, as a rebuild may be swapped in between the reply of Redis and the database's, or a write noted.
+            is_believed, row = yield Blocking(partial(may_be_believed, self.index, health))
             if not is_believed:
                 health = yield from self.store.checking_health()
-                is_believed = yield Blocking(partial(may_be_believed, self.index, health))
+                is_believed, _ = yield Blocking(partial(may_be_believed, self.index, health, row))
             if not is_believed:
                 raise IndexUnhealthy(
                     f"Index {self.name!r}: Redis may have lost writes; sync_zrank replays them"
@@ -143,8 +143,13 @@ class Reader(Executor):
         health = yield from self.store.checking_health()
         if not (yield Blocking(partial(self.index.declares, health.generation))):
             raise self.declared_otherwise()
-        if health.generation and not (yield Blocking(partial(may_be_written, self.index, health))):
-            raise self.not_accepted()
+        if health.generation:
+            is_writable, row = yield Blocking(partial(may_be_written, self.index, health))
+            if not is_writable and row is not None:
+                health = yield from self.store.checking_health()
+                is_writable, _ = yield Blocking(partial(may_be_written, self.index, health, row))
+            if not is_writable:
+                raise self.not_accepted()
         self._acceptance_trust.begin(loop, now)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error
+from django.db.models import Q, QuerySet
 
 from ..declaration import Declaration
 from ..models import Batch, Generation
@@ -38,7 +39,7 @@ def recorded(index: Declaration) -> Generation:
 
 
 def prefetch(indexes: Collection[Declaration]) -> None:
-    """Read the rows of indexes of one database in one query, for :func:`is_recorded`, unless they were read lately."""
+    """Read the rows of indexes of one database in one query, for :func:`recorded_as`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
     if len(due) > 1:
         using = due[0].get_using()
@@ -68,21 +69,23 @@ def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
     return {name: found.get(name) or Generation(index=name) for name in names}
 
 
-def is_recorded(index: Declaration, generation: str, building: str, term: str, version: str) -> bool:
-    """Return True if the database knows this build, or this one that is being built, under this term; and deleted no
-    batch that a server with this newest version lacks.
-
-    A row that was read within the last second is enough if it agrees.
-    """
-    state = generation, building, term, version
+def recorded_as(index: Declaration, generation: str, building: str, term: str) -> Generation | None:
+    """Return the row of ``index``, if the database knows this build, or this one that is being built, under this term;
+    otherwise None. A row that was read within the last second is enough if it agrees."""
+    state = generation, building, term
     known = _read.get((index.name, index.get_using()))
-    if known is not None and _agrees(known, *state):
-        return True
-    return _agrees(recorded(index), *state)
+    if known is None or not _agrees(known, *state):
+        known = recorded(index)
+    return known if _agrees(known, *state) else None
 
 
-def _agrees(known: Generation, generation: str, building: str, term: str, version: str) -> bool:
-    if str(known.term) != term or lacks_deleted(known, (known.term, int(version))):
+def keep(index: Declaration, row: Generation) -> None:
+    """Keep a row that was read, and written, elsewhere."""
+    _read.keep((index.name, index.get_using()), row)
+
+
+def _agrees(known: Generation, generation: str, building: str, term: str) -> bool:
+    if str(known.term) != term:
         return False
     if generation:
         return generation in (known.generation, known.building)
@@ -94,23 +97,37 @@ def is_accepted(health: Health, row: Generation) -> bool:
     return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
 
 
-def newest_batch(index: Declaration) -> tuple[int, int]:
-    """Return the term and the version of the newest batch, (0, 0) for none. Call it before asking the server, as drains
-    continue meanwhile."""
+def has_all(row: Generation, health: Health) -> bool:
+    """Return True unless a server lacks writes that were noted under its own term. Its identity doesn't matter: a
+    machine may be rolled back with its memory. ``row``: read before the server answered, as drains go on."""
+    if health.position[0] != row.term:
+        return True
+    if row.flushed_term == row.term and row.flushed > int(health.taken or 0):
+        return False
+    traces = {*health.traces.split()}
+    return all(trace in traces or _version_of(trace) <= health.dropped for trace in row.traces.split())
+
+
+def _version_of(trace: str) -> int:
+    return int(trace.partition(".")[0])
+
+
+def lacks_deleted(row: Generation, health: Health) -> bool:
+    """Return True if a server that may lack writes lacks some whose batches were deleted."""
+    return health.noted < (row.purged_term, row.purged)
+
+
+def lacked_batches(index: Declaration, health: Health) -> QuerySet[Batch]:
+    """Return the batches of writes that a server lacks: those of later terms, and of its own what isn't among its
+    traces, or has a higher number than its last flush."""
+    term, _ = health.position
+    had = Q(version__lte=health.dropped)
+    for trace in health.traces.split()[1:]:
+        version, _, nonce = trace.partition(".")
+        had |= Q(version=version, nonce=nonce)
+    lacked = Q(flush__gt=int(health.taken or 0)) | Q(flush=None) & ~had
     batches = Batch.objects.using(index.get_using()).filter(index=index.name)
-    return batches.order_by("-term", "-version").values_list("term", "version").first() or (0, 0)
-
-
-def lacks_deleted(row: Generation, position: tuple[int, int]) -> bool:
-    """Return True if a server whose newest write has this term and version lacks writes whose batches were deleted. Its
-    identity doesn't matter: a machine may be rolled back with its memory."""
-    return position < (row.purged_term, row.purged)
-
-
-def has_all(health: Health, newest: tuple[int, int]) -> bool:
-    """Return True unless the newest batch is of the server's own term and the server lacks it. Its identity doesn't
-    matter here."""
-    return newest[0] != health.position[0] or newest <= health.position
+    return batches.filter(Q(term__gt=term) | Q(term=term) & lacked)
 
 
 def forget(index: Declaration) -> None:
@@ -118,50 +135,52 @@ def forget(index: Declaration) -> None:
     _read.forget((index.name, index.get_using()))
 
 
-def may_be_believed(index: Declaration, health: Health) -> bool:
-    """Return True if what a server says of itself and what the database notes agree.
+def may_be_believed(
+    index: Declaration, health: Health, before: Generation | None = None
+) -> tuple[bool, Generation | None]:
+    """Return True if what a server says of itself and what the database notes agree. Also return the row that was read;
+    None if there is none to compare with. ``before``: one that was read before the server answered.
 
-    If the database can't be queried, the server is believed: reads don't depend on the database.
+    A write that was noted after the server has answered seems to be lacking. So if this returns False, let the server
+    answer once more, and pass the row. If the database can't be queried, the server is believed: reads don't depend on
+    the database.
     """
-    if health.behind or health.is_evicted:
-        return False
+    if health.behind or health.is_evicted or not (health.is_accepted or _began_a_history(health)):
+        return False, None
     try:
-        if not (health.is_accepted or _began_a_history(index, health)):
-            return False
         row = None if health.owner == TESTS else _recorded_together(index)
     except (Error, SynchronousOnlyOperation):
-        return health.is_accepted
-    return _knows(row, health)
+        return health.is_accepted, None
+    return _knows(row, health, before), row
 
 
-def may_be_written(index: Declaration, health: Health) -> bool:
-    """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows.
-
-    If the database can't be queried, the server is believed.
-    """
+def may_be_written(
+    index: Declaration, health: Health, before: Generation | None = None
+) -> tuple[bool, Generation | None]:
+    """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows. The
+    rest is as for :func:`may_be_believed`."""
     try:
         row = None if health.owner == TESTS else recorded(index)
     except (Error, SynchronousOnlyOperation):
         row = None
-    return health.is_accepted and _knows(row, health)
+    return health.is_accepted and _knows(row, health, before), row
 
 
-def _knows(row: Generation | None, health: Health) -> bool:
-    """Return True if the database knows the build of a server, and deleted no batch that it needs. A rebuild that was
+def _knows(row: Generation | None, health: Health, before: Generation | None) -> bool:
+    """Return True if the database knows the build of a server, and it lacks no write that was noted. A rebuild that was
     just put in place is still noted as being built. ``row``: None if there is nothing to compare with."""
     return row is None or (
         health.term == str(row.term)
         and health.generation in (row.generation, row.building)
-        and not lacks_deleted(row, health.position)
+        and has_all(before or row, health)
     )
 
 
-def _began_a_history(index: Declaration, health: Health) -> bool:
+def _began_a_history(health: Health) -> bool:
     """Return True if the server began another history only because its first replica was attached, and lost nothing.
 
     Its process is the same, and its history has no predecessor. Writes are refused until the history is accepted, so if
-    it has every batch of its term, it has lost none.
+    it has every write that was noted, as :func:`_knows` requires, it has lost none.
     """
     process = health.server.partition("/")[0]
-    same_process = process == health.accepted.partition("/")[0]
-    return health.is_first and same_process and has_all(health, newest_batch(index))
+    return health.is_first and process == health.accepted.partition("/")[0]

@@ -159,7 +159,7 @@ class _Drain:
         done = discard(index, nobody, patience=self.patience) if nobody else 0
         parts = index.split(named, lambda pair: index.to_text(pair[1]))
         pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
-        pushed = write(self.shards, pks)
+        pushed = write(self.shards, pks, noted=True)
         self.shards.require()
         if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
             return done + self.process_halves([mark for mark, _ in named])

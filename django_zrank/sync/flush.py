@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import FieldError
 from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
-from django.db.models import DecimalField, Q
+from django.db.models import DecimalField
 from django.template.defaultfilters import pluralize
 
 from ..codec.columns import Column
@@ -27,7 +27,7 @@ from ..extension import installed
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..recent import Recent
-from ..redis.trust import lacks_deleted, recorded
+from ..redis.trust import lacked_batches, lacks_deleted, recorded
 from ..store import Flight, Health, Store
 from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction, without_waiting
 from .each_shard import EachShard
@@ -122,13 +122,13 @@ def write_scores(
     if not index.declares(generation):
         store.rule = rule  # another release's build is live, which decides on the rule
     row = recorded(index)
-    flushed = row.flushed
+    flushed, had = row.flushed, row.flushed if row.flushed_term == row.term else 0
     # What changes meanwhile may be taken in place of the rest, but this ends. With nothing pending, the declared rule
     # takes effect.
     bound = 2 * store.waiting()[0] + 1
     bound = bound if limit is None else min(bound, limit)
     while tried < bound:
-        flight = store.take_pending(row.term, flushed, min(BATCH_SIZE, bound - tried))
+        flight = store.take_pending(row.term, flushed, min(BATCH_SIZE, bound - tried), had=had)
         if flight is None:
             break
         if flight.rule != column.noted:
@@ -138,7 +138,7 @@ def write_scores(
         writing = _carry(index, column, store, flight, row.term, patience)
         if writing is None:  # another process has changed what it carries
             continue
-        flushed = flight.number
+        flushed = had = flight.number
         store.settle_flush(row.term, flushed)
         tried += len(flight.changes) - len(writing.unread)
         done += len(flight.changes) - len(writing.left)
@@ -374,9 +374,9 @@ def reconcile(index: Declaration, store: Store, health: Health, *, everything: b
     """
     if index.column is None and not any(store.read_meta("rule")):
         return
-    row, (term, version) = recorded(index), health.position
+    row, (term, _) = recorded(index), health.position
     flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)
-    lacking = flushes.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
+    lacking = lacked_batches(index, health).filter(flush__isnull=False)
     members = {member for marks in lacking.values_list("marks", flat=True) for _, member in marks}
     taken, took = (int(number or 0) for number in store.read_meta("taken", "took"))
     batch = flushes.filter(term=term, flush=taken).first()
@@ -384,7 +384,7 @@ def reconcile(index: Declaration, store: Store, health: Health, *, everything: b
     is_purged = row.flushed_term > term and (term, took) <= (row.purged_term, row.purged)
     committed = batch is None and (is_purged or (row.flushed_term == term and row.flushed >= taken))
     written = {member for _, member in batch.marks} if batch else ()
-    lost = everything or lacks_deleted(row, health.position)
+    lost = everything or lacks_deleted(row, health)
     store.reconcile_pending(
         health,
         row.flushed,
@@ -402,7 +402,7 @@ def accept_server(part: Declaration, store: Store, health: Health, row: Generati
     Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
     """
     # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
-    replayed = replay(part, health.position, noted=row, server=health.server)
+    replayed = replay(part, health, noted=row)
     if replayed is not None:
         reconcile(part, store, health)
         store.adopt_server(health, row.term + 1, behind=replayed > 0)

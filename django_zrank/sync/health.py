@@ -11,7 +11,7 @@ from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
 from ..exceptions import CaptureError
 from ..models import Generation
-from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, newest_batch, recorded
+from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, recorded
 from ..signals import repaired
 from ..store import Health, Store
 from .each_shard import EachShard
@@ -83,12 +83,11 @@ def _look(part: Declaration) -> tuple[Verdict, Health, Generation]:
     """
     store = Store.of(part)
     for _ in range(2):
-        newest = newest_batch(part)
         row = recorded(part)
         health = store.check_health()
         if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
-    return _examine(part, health, row, newest), health, row
+    return _examine(part, health, row), health, row
 
 
 def _recapture(index: Declaration) -> bool:
@@ -105,7 +104,7 @@ def _recapture(index: Declaration) -> bool:
     return bool(made)
 
 
-def _examine(index: Declaration, health: Health, row: Generation, newest: tuple[int, int]) -> Verdict:
+def _examine(index: Declaration, health: Health, row: Generation) -> Verdict:
     if not health.generation:
         return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
     if row.generation == RETIRED:
@@ -120,10 +119,8 @@ def _examine(index: Declaration, health: Health, row: Generation, newest: tuple[
         return Verdict.LOST
     if health.is_evicted:
         return Verdict.EVICTED
-    if lacks_deleted(row, health.position):
-        return Verdict.LOST
-    if not (is_accepted(health, row) and has_all(health, newest)):
-        return Verdict.RESTARTED
+    if not (is_accepted(health, row) and has_all(row, health)):
+        return Verdict.LOST if lacks_deleted(row, health) else Verdict.RESTARTED
     return Verdict.BEHIND if health.behind else Verdict.HEALTHY
 
 

@@ -17,7 +17,8 @@ from ..declaration import Declaration
 from ..exceptions import Busy, NotBuilt
 from ..members import batched
 from ..models import Batch, Generation, Mark
-from ..redis.trust import recorded
+from ..redis.trust import keep, lacked_batches, recorded
+from ..store import Health, trace_of
 from ..transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
@@ -104,6 +105,12 @@ class Written(NamedTuple):
     version: int
     """Of the last write."""
 
+    nonce: str = ""
+    """That of the write's traces; '' if it has left none."""
+
+    required: str = ""
+    """The traces that the server had before it."""
+
 
 class Processed(NamedTuple):
     """Marks that were processed together."""
@@ -125,7 +132,11 @@ def unmark(
     patience: float = PATIENCE,
 ) -> list[Processed]:
     """Delete marks that were processed by what was ``written`` to parts, and keep their contents as a batch of each
-    part that they led to. Return those of ``processed`` that are settled.
+    part that they led to, with the trace of its write. Return those of ``processed`` that are settled.
+
+    A build leaves no trace, and no batch is kept: it contains what the marks led to, and a server that has lost it is
+    rebuilt. The row of the generation notes the traces that no later write has required: a server that has these has
+    all.
 
     This is the fence. If the database notes another build or term by now, a mark waits on: the server that was written
     to may have been replaced by one that needs it. The rows of the generations are locked, so that either ``replay()``
@@ -136,31 +147,42 @@ def unmark(
     using = index.get_using()
     concerned = {part for one in processed for part in one.parts}
 
-    def work() -> list[Processed]:
+    def work() -> tuple[list[Processed], dict[Declaration, Generation]]:
         locked = {
-            part
+            part: row
             for part in index.parts
-            if part in concerned and _lock(part, written[part].generation, written[part].term)
+            if part in concerned and (row := _lock(part, written[part].generation, written[part].term))
         }
-        settled = [one for one in processed if locked.issuperset(one.parts)]
+        settled = [one for one in processed if locked.keys() >= set(one.parts)]
         # Marks that another drain has deleted meanwhile may be in both batches.
         ids = [pk for one in settled for pk, _, _ in one.marks]
         if not sum(_delete(using, chunk) for chunk in batched(ids, _CHUNK)):
-            return settled
+            return settled, {}
         said: dict[Declaration, dict[tuple[str | None, str | None], None]] = {}
         for one in settled:
-            for part in one.parts:
+            for part in filter(lambda part: written[part].nonce, one.parts):
                 said.setdefault(part, {}).update(dict.fromkeys((via, member) for _, via, member in one.marks))
         Batch.objects.using(using).bulk_create(
-            Batch(index=part.name, term=written[part].term, version=written[part].version, marks=list(marks))
+            Batch(
+                index=part.name,
+                term=written[part].term,
+                version=written[part].version,
+                nonce=written[part].nonce,
+                marks=list(marks),
+            )
             for part, marks in said.items()
         )
+        for part in said:
+            _note_trace(part, locked[part], written[part])
         if outdated := {part.name for one in settled for part in one.outdated}:
             Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
-        return settled
+        return settled, {part: locked[part] for part in said}
 
     # If this is undone, the marks wait again.
-    return briefly(using, work, patience=patience, repeatable=True)
+    settled, rows = briefly(using, work, patience=patience, repeatable=True)
+    for part, row in rows.items():
+        keep(part, row)  # the next drain requires what this one has noted
+    return settled
 
 
 def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, tuple[str, int]]) -> None:
@@ -179,25 +201,23 @@ def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, 
                 break
 
 
-def replay(index: Declaration, position: tuple[int, int], *, noted: Generation, server: str) -> int | None:
-    """Begin the term of a server that has what was written up to ``position``, a term and a version. Marks that were
-    processed by a write beyond it wait again, under new ids: what this server has lost, and what was written in
-    histories that were abandoned for its own.
+def replay(index: Declaration, health: Health, *, noted: Generation) -> int | None:
+    """Begin the term of a server that was found in this state. Marks that were processed by a write that it lacks wait
+    again, under new ids: what this server has lost, and what was written in histories that were abandoned for its own.
 
     Return the number of these marks, or 1 if marks of an earlier replay still wait. Return None, with nothing changed,
-    if the database notes another build or term than ``noted``, or if batches beyond the position were deleted.
+    if the database notes another build or term than ``noted``, or if batches of what it lacks were deleted.
     """
     using = index.get_using()
-    term, version = position
+    term, version = health.noted
     row = Generation.objects.using(using).filter(
         index=index.name, generation=noted.generation, term=noted.term
     )
     kept = Q(purged_term__lt=term) | Q(purged_term=term, purged__lte=version)
-    batches = Batch.objects.using(using).filter(index=index.name)
-    lost = batches.filter(Q(term__gt=term) | Q(term=term, version__gt=version))
+    lost = lacked_batches(index, health)
 
     def work() -> int | None:
-        if not row.filter(kept).update(term=noted.term + 1, server=server):
+        if not row.filter(kept).update(term=noted.term + 1, server=health.server, traces=""):
             return None
         # An unfinished replay becomes part of this one.
         unfinished = waiting_marks(index).filter(id__range=(noted.replayed_from, noted.replayed_to)).exists()
@@ -249,10 +269,18 @@ def forget_batches(index: Declaration, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def _lock(index: Declaration, generation: str, term: int) -> bool:
-    """Lock the row of the generation. Return True if it notes this build under this term."""
+def _note_trace(part: Declaration, row: Generation, written: Written) -> None:
+    """Note the trace of a write in the locked row of its part, in the place of those that the write has required."""
+    required = {*written.required.split()}
+    left = [trace for trace in row.traces.split() if trace not in required]
+    row.traces = " ".join([*left, trace_of(written.version, written.nonce)])
+    Generation.objects.using(part.get_using()).filter(index=part.name).update(traces=row.traces)
+
+
+def _lock(index: Declaration, generation: str, term: int) -> Generation | None:
+    """Lock the row of the generation. Return it if it notes this build under this term."""
     row = _locked(index)
-    return row is not None and (row.generation, row.term) == (generation, term)
+    return row if row and (row.generation, row.term) == (generation, term) else None
 
 
 def _locked(index: Declaration) -> Generation | None:

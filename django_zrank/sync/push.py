@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
+from secrets import token_hex
 from time import monotonic
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from ..queries.query import Query
 from ..redis import trust
 from ..signals import push_failed, unranked
 from ..signals import pushed as members_pushed
-from ..store import Epoch, Store
+from ..store import Epoch, Store, trace_of
 from ..transactions import is_open, require_synced, require_writable, without_waiting
 from . import rows
 from .each_shard import EachShard
@@ -44,8 +45,9 @@ _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
 
 
-def push(index: Declaration, pks: Iterable[Any]) -> Push:
-    """Write the members ``pks`` as the database has them; those that aren't ranked are removed.
+def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
+    """Write the members ``pks`` as the database has them; those that aren't ranked are removed. ``noted``: true if
+    marks are to be deleted for this.
 
     Optimistic concurrency: a fencing token, the version of the newest write, is taken before the rows are read. Redis
     refuses a member that was written since, and its row is read once more.
@@ -54,7 +56,7 @@ def push(index: Declaration, pks: Iterable[Any]) -> Push:
     :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis.
     """
     shards = EachShard(index)
-    pushed = write(shards, index.split(pks, index.to_text))
+    pushed = write(shards, index.split(pks, index.to_text), noted=noted)
     if not pushed.written:
         shards.require(shards.failed)
     return pushed
@@ -65,11 +67,13 @@ def write(
     members: Mapping[Declaration, Iterable[Any]],
     *,
     saved: bool = False,
+    noted: bool = False,
     until: float = math.inf,
 ) -> Push:
     """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
-    just committed, so the database takes writes. ``until``: the time after which no further batch is begun."""
-    push = Push(shards, saved=saved)
+    just committed, so the database takes writes. ``noted``: true if marks are to be deleted for this. ``until``: the
+    time after which no further batch is begun."""
+    push = Push(shards, saved=saved, noted=noted)
     connection = connections[shards.parts[0].get_using()]
     size = min(_BATCH, connection.features.max_query_params or _BATCH)
     for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
@@ -99,8 +103,9 @@ def _by_index(parts: Iterable[Declaration]) -> dict[Declaration, list[Declaratio
 class Push:
     """One push, and its result. The rows of an index are read once for all of its parts, after their tokens."""
 
-    def __init__(self, shards: EachShard, *, saved: bool) -> None:
+    def __init__(self, shards: EachShard, *, saved: bool, noted: bool) -> None:
         self.shards, self.saved = shards, saved
+        self.nonce = token_hex(4) if noted else ""
         self.stores = {part: Store.of(part) for part in shards.parts}
 
         self.epochs: dict[Declaration, Epoch] = {}
@@ -166,15 +171,23 @@ class Push:
     ) -> Query[list[Any]]:
         """Return the members to be read again."""
         epoch = self.epochs.get(part)
-        result = epoch and (yield from self.stores[part].applying_changes(epoch, changes))
+        former = self.written.get(part)
+        # What was written under another term is not noted (unmark()).
+        is_continued = former is not None and epoch is not None and str(former.term) == epoch.term
+        before = trace_of(former.version, self.nonce) if former and is_continued else ""
+        result = epoch and (
+            yield from self.stores[part].applying_changes(epoch, changes, nonce=self.nonce, before=before)
+        )
         # No token was taken yet, or another generation is live by now.
         if epoch is None or result is None:
             self.epochs.pop(part, None)
             refusals[part] = 0
             return [part.from_text(text) for text, *_ in changes]
-        first = self.written.get(part, epoch)
-        self.written[part] = Written(first.generation, int(first.term), result.version)
-        self.epochs[part] = epoch._replace(token=str(result.version))
+        first = former or epoch
+        self.written[part] = Written(
+            first.generation, int(first.term), result.version, self.nonce, epoch.required
+        )
+        self.epochs[part] = epoch._replace(token=str(result.version), newest=result.newest)
         refusals[part] += 1
         if refusals[part] < _REFUSALS:
             return list(map(part.from_bytes, result.refused))
@@ -189,12 +202,13 @@ def known(index: Declaration, epoch: Epoch) -> Epoch:
     """
     if not (index.declares(epoch.generation) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
-    if not trust.is_recorded(index, *epoch[:2], epoch.term, epoch.token):
+    row = trust.recorded_as(index, *epoch[:2], epoch.term)
+    if row is None:
         raise IndexUnhealthy(
             f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
             "sync_zrank resolves this, unless Redis holds another project's index"
         )
-    return epoch
+    return epoch._replace(required=row.traces)
 
 
 def forget(index: Declaration) -> None:

@@ -28,7 +28,7 @@ from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuil
 from ..extension import installed
 from ..members import batched
 from ..models import Generation
-from ..redis.trust import TESTS, is_accepted, lacks_deleted, recorded
+from ..redis.trust import TESTS, has_all, is_accepted, recorded
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -303,7 +303,7 @@ def _enter(
     index: Declaration, store: Store, *, polite: bool, test: bool, discards: bool
 ) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last, or if it lost writes that can't be replayed. Also return the owner
+    another database's build, was accepted last, or if it lost writes. Also return the owner
     of that other build; "" if there is none."""
     health, row = store.check_health(), recorded(index)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
@@ -319,10 +319,10 @@ def _enter(
         update_briefly(rows, owner=row.owner)
     former = "" if health.owner in ("", TESTS, row.owner) else health.owner
     is_known = is_accepted(health, row) and not former
-    if is_known and not (lacks_deleted(row, health.position) or are_lost(index, store)):
+    if is_known and has_all(row, health) and not are_lost(index, store):
         return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
-    if not update_briefly(rows.filter(term=row.term), term=term, server=health.server):
+    if not update_briefly(rows.filter(term=row.term), term=term, server=health.server, traces=""):
         raise _superseded(index)
     # What has come since there was nothing pending for another database is written to this one.
     is_kept = bool(health.generation) and not (former and (discards or test))

@@ -48,7 +48,7 @@ def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> N
 
 def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
     health = store.check_health()
-    for field in ("generation", "applied", "term", "server"):
+    for field in ("generation", "traces", "term", "server"):
         assert not store.adopt_server(health._replace(**{field: "7"}), TERM + 1, behind=True)
     assert not store.check_health().is_accepted
 

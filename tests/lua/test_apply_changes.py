@@ -54,9 +54,9 @@ def test_a_write_of_which_all_is_refused_has_a_version_that_the_server_knows(sto
     assert apply_changes(store, epoch, [Change("1", 10)])
     first = int(epoch.token) + 1
     refused = apply_changes(store, epoch, [Change("1", 30)])
-    assert refused == (first + 1, [b"1"])
+    assert refused == (first + 1, "0", [b"1"])
     assert store.check_health().applied == str(refused.version)
-    assert apply_changes(store, epoch, [Change("2", 30)]) == (first + 2, [])
+    assert apply_changes(store, epoch, [Change("2", 30)]) == (first + 2, "0", [])
 
 
 def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store: Store) -> None:

@@ -13,8 +13,9 @@ def test_a_built_index(zrank: Redis, store: Store) -> None:
     health = store.check_health()
     first = {"owner": OWNER, "is_first": True, "is_evicted": False}
     state = {"generation": health.generation, "building": "", "behind": "", "applied": health.applied}
+    noted = {"traces": "", "taken": "", "took": ""}
     servers = {"accepted": health.server, "server": identity(store), "term": str(TERM)}
-    assert health == Health(**state, **servers, **first)
+    assert health == Health(**state, **servers, **noted, **first)
     assert health.is_accepted
     assert len(health.generation) == 32
     assert int(health.applied) > 0
@@ -23,7 +24,7 @@ def test_a_built_index(zrank: Redis, store: Store) -> None:
 def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     health = store.check_health()
-    assert health == Health("", "", "", "", "", "", "", health.server, True, False)
+    assert health == Health("", "", "", "", "", "", "", health.server, "", "", "", True, False)
     assert not health.is_accepted
 
 

@@ -12,10 +12,10 @@ from unittest import mock
 
 from django_zrank import declaration
 from django_zrank.index import RankIndex
-from django_zrank.redis import scripts
+from django_zrank.redis import scripts, trust
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import flush, marks, push, rebuild
+from django_zrank.sync import flush, health, marks, push, rebuild
 from django_zrank.sync.marks import waiting_ids
 from tests.scripts import every_script
 from tests.writes import begin_write
@@ -44,11 +44,14 @@ def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
         yield
 
 
+_write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
+
+
 def _token_last() -> AbstractContextManager[Any]:
     applying_changes = Store.applying_changes
 
-    def broken(store: Store, epoch: Any, changes: Any) -> Any:
-        return applying_changes(store, begin_write(store), changes)
+    def broken(store: Store, epoch: Any, changes: Any, **how: Any) -> Any:
+        return applying_changes(store, begin_write(store), changes, **how)
 
     return mock.patch.object(Store, "applying_changes", broken)
 
@@ -74,10 +77,21 @@ def _no_history() -> Iterator[None]:
 def _no_batches() -> AbstractContextManager[Any]:
     replay = marks.replay
 
-    def broken(index: Any, position: Any, **known: Any) -> Any:
-        return replay(index, (2**62, 0), **known)  # beyond all that was written
+    def broken(index: Any, health: Any, **known: Any) -> Any:
+        return replay(index, health._replace(term=str(2**62)), **known)  # beyond all that was written
 
     return mock.patch.object(flush, "replay", broken)
+
+
+@contextmanager
+def _no_traces() -> Iterator[None]:
+    """Neither a health check nor a drain compares them."""
+    with (
+        mock.patch.object(health, "has_all", return_value=True),
+        mock.patch.object(trust, "has_all", return_value=True),
+        _write("if not traces_since(traces, trace) then", "if false then"),
+    ):
+        yield
 
 
 @contextmanager
@@ -106,8 +120,6 @@ def _noted_later() -> Iterator[None]:
         yield
 
 
-_write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
-
 BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "token first": _token_last,
     "refusal": partial(_write, "if versions[n] and tonumber(versions[n]) > token then", "if false then"),
@@ -118,9 +130,15 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "written since": partial(
         _rewritten, scripts.LOAD_ROWS, "if is_guarded then\n    packed", "if false then\n    packed"
     ),
+    "traces": _no_traces,
+    "pieces": partial(mock.patch.object, push, "trace_of", lambda *write: ""),
+    "abandoned": partial(_write, "if not since or since ~= ''", "if false and since ~= ''"),
+    "loaded": partial(
+        _rewritten, scripts.SWAP_REBUILT, "(redis.call('HGET', meta, 'loaded') or '0') ~= loaded", "false"
+    ),
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
-    "fence": partial(mock.patch.object, marks, "_lock", lambda *noted: True),
+    "fence": partial(mock.patch.object, marks, "_lock", lambda index, *noted: marks._locked(index)),
     "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
     "lost": partial(
@@ -142,6 +160,9 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "write_behind": partial(recoded, declaration, "fingerprint", "if index.noted_rule:", "if False:"),
     "number": _noted_later,
+    "flushes": partial(
+        _rewritten, scripts.TAKE_PENDING, "if tonumber(state[3] or 0) < tonumber(had) then", "if false then"
+    ),
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
     "reconcile": partial(mock.patch.object, flush, "reconcile", lambda *known: None),

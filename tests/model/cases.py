@@ -67,6 +67,22 @@ CASES: Final = {
         "a server that restarts from an older dump; saves of two members, pushed",
         _WATCHER, _SITE, faults=1, members=2, kills=False, may="crash", lane="slow",
     ),
+    "rolled back": _case(
+        "a server that goes back to an older dump with its memory, as the same process; saves of two members",
+        _WATCHER, _WRITER, faults=1, members=2, kills=False, may="rewind",
+    ),
+    "rolled back, and pushes": _case(
+        "the same with saves that are pushed",
+        _WATCHER, _SITE, faults=1, members=2, kills=False, may="rewind", lane="slow",
+    ),
+    "rolled back with kills": _case(
+        "the same with one member, of which one save isn't pushed",
+        _WATCHER, _SITE, _WRITER, faults=1, may="rewind", lane="by hand",
+    ),
+    "rolled back while rebuilding": _case(
+        "the same with a watcher that rebuilds, and a save",
+        _WATCHER, _WRITER, saves=1, faults=2, kills=False, may="rewind rebuild",
+    ),
     "failover": _case(
         "a replica that lags takes over; two watchers, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
@@ -167,6 +183,10 @@ CASES: Final = {
         "a server that restarts from an older dump; a flush, a watcher and a change",
         _WATCHER, _FLUSH, saves=1, faults=1, kills=False, may="crash",
     ),
+    "flushes, rolled back": _case(
+        "a server that goes back to an older dump with its memory; a flush, a watcher and two changes",
+        _WATCHER, _FLUSH, faults=1, kills=False, may="rewind", lane="slow",
+    ),
     "flushes and a failover": _case(
         "a replica that lags takes over; a flush, a watcher and two changes",
         _WATCHER, _FLUSH, faults=1, servers=2, kills=False, may="failover", lane="slow",
@@ -212,6 +232,26 @@ GUARDS: Final = {
     "lost": (
         "rebuild and failover",
         "a build is not trusted once a rebuild has begun on a server that may lack writes",
+    ),
+    "traces": (
+        "rolled back",
+        "a server is not healthy, and no drain writes to it, while it lacks the trace of a write that was noted",
+    ),
+    "pieces": (
+        "rolled back, and pushes",
+        "a write of several pieces goes on only where the trace of the piece before is",
+    ),
+    "abandoned": (
+        "rolled back with kills",
+        "a token is refused where the newest trace of its time is missing, or is followed by one that is no newer",
+    ),
+    "loaded": (
+        "rolled back while rebuilding",
+        "a build is put in place only if Redis has counted as many rows as were loaded",
+    ),
+    "flushes": (
+        "flushes, rolled back",
+        "a flush is taken only from a server that has taken the one noted before under its term",
     ),
     "batches": ("failover", "marks of what a server lacks wait again before it is accepted"),
     "owner": ("another database", "a watcher replaces no build of another database"),
@@ -287,6 +327,9 @@ HISTORIES: Final = {
     "Like and un-like across a rebuild of another declaration: the flush changes no row": "flush marks",
     "Rolling deploy: a lower score after one that a rebuild has missed takes its place": "merge",
     "Rolling deploy: a release removes `write_behind`, and pushes rows without what is pending": "write_behind",
+    "A machine is rolled back with its memory, and later writes hide what Redis lacks": "traces",
+    "A machine is rolled back with its memory while a rebuild loads rows": "loaded",
+    "A machine is rolled back with its memory, and what was flushed is pending again": "flushes",
     "An index that is empty or not built answers filtered reads": "built",
 }
 """Ways to be wrong under HEALTHY that were found by hand, and the guard that each one's correction has added."""

@@ -16,7 +16,7 @@ from typing import Any
 from . import sync
 from .search import Step
 from .sync import Turn
-from .world import ALL, Build, Changes, Data, Database, Process, Server, World
+from .world import ALL, Build, Changes, Data, Database, Note, Process, Server, World
 
 Score = tuple[int, ...]
 
@@ -66,6 +66,13 @@ class Model(sync.Model):
 
     def verdict(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
         return super().verdict(database, server, self.known(release, server.data.live), seen)
+
+    def has_all(self, data: Data, note: Note) -> bool:
+        return super().has_all(data, note) and self.has_flushes(data, note)
+
+    def has_flushes(self, data: Data, note: Note) -> bool:
+        """Return True unless a server lacks a flush of its term."""
+        return not self.has("flushes") or note.flushed_term != data.term or note.flushed <= data.taken
 
     def asking(self, world: World, me: Process) -> Turn:
         release = self.known(me.release, world.server(me).data.live)
@@ -135,7 +142,11 @@ class Model(sync.Model):
     def flush(self, world: World, me: Process) -> list[Turn]:
         """One script: take what is pending, or what is in flight."""
         data, note = world.server(me).data, world.database(me).note
-        if not self.takes_writes(world.server(me)) or data.term != note.term:
+        if (
+            not self.takes_writes(world.server(me))
+            or data.term != note.term
+            or not self.has_flushes(data, note)
+        ):
             return []
         is_in_flight, then = data.settled < data.taken, me.to("writing", term=data.term)
         if is_in_flight and note.flushed < data.taken:
@@ -173,7 +184,7 @@ class Model(sync.Model):
     def numbering(self, world: World, me: Process) -> Turn:
         number = max(world.database(me).note.flushed, me.number)
         after = world.note(me, flushed=number, flushed_term=me.term)
-        after = after.batched(me.database, me.term, me.token, (0,), me.number)
+        after = after.batched(me.database, me.term, me.token, (0,), me.number, 0)
         return "notes its number", after, me._replace(at="settling")
 
     def settling(self, world: World, me: Process) -> Turn:
@@ -224,7 +235,10 @@ class Model(sync.Model):
         is_written |= any((term, number) == (data.term, data.taken) for term, *_, number in flushes)
         if data.settled < data.taken and not is_written:
             pending |= dict(data.carried)[data.taken]
-        if self.has("unknown flushes") and any(batch[:2] > me.newest for batch in flushes):
+        if self.has("unknown flushes") and any(self.is_lacking(batch, me) for batch in flushes):
             pending = frozenset()
+            if "rewind" in self.bounds.may:  # what was changed since then
+                (score,) = world.database(me).rows[0]
+                world = world._replace(lost=world.lost | {one for one in data.pending if not score[one]})
         after = world.write(me, pending=pending, carried=(), taken=note.flushed, settled=note.flushed)
         return "reconciles what is pending", after, then

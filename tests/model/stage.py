@@ -15,6 +15,7 @@ from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from tests.dumps import dump, restore
 from tests.links import Link
 from tests.servers import RedisServer, wait_for
 from tests.sync.conftest import use_redis
@@ -41,6 +42,7 @@ _STEPS: Final = {
     "reads rows": ("SELECT player",),
     "writes to Redis": ("apply_changes",),
     "writes what it may, and reads again": ("apply_changes",),
+    "finds that writes are lacking": ("apply_changes",),
     "is refused, and begins again": ("apply_changes",),
     "deletes the marks": ("transaction",),
     "leaves the marks": ("transaction",),
@@ -57,6 +59,21 @@ _STEPS: Final = {
 """By the model's step: the steps of the app that it stands for. What they are called: see ``baton.py``."""
 
 
+def dumps() -> dict[str, Callable[[], object]]:
+    """Return the faults of a server that goes back to a dump, of which the first is made now."""
+    client = Store(INDEX.name).client
+    held = dump(client)
+
+    def write() -> None:
+        held.clear()
+        held.update(dump(client))
+
+    return {
+        "server 1 writes a dump": write,
+        "the server goes back to its dump, with its memory": lambda: restore(client, held),
+    }
+
+
 class Stage:
     """Players, an index built of them, and the processes of a story."""
 
@@ -69,7 +86,7 @@ class Stage:
         waiting_marks(INDEX).delete()
         self.actors: dict[str, Actor] = {}
         self.saves = 0
-        self.faults: dict[str, Callable[[], object]] = {"the rebuild is taken for dead": _give_up}
+        self.faults: dict[str, Callable[[], object]] = {"the rebuild is taken for dead": _give_up, **dumps()}
 
     def play(self, step: str) -> None:
         """Let one step of the model happen."""

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .names import Name
 from .search import Found, Step, search
-from .world import ALL, Data, Database, Note, Process, Server, World, key
+from .world import ALL, Batch, Data, Database, Note, Process, Server, World, key
 
 Turn = tuple[str, World, Process]
 """What a process does, and the world and the process after it."""
@@ -21,6 +22,9 @@ _WRITES: Final = frozenset({"unmarking", "noting", "replaying", "entering", "not
 
 _ROWS: Final = frozenset({"reading", "noting_start", "querying"})
 """Steps for which a release's column must exist."""
+
+_DUMPED: Final = frozenset({"crash", "rewind"})
+"""Faults for which a server's data is copied."""
 
 _NAMES: Final = {"watch": "a watcher", "flush": "a flush", "save": "the site", "write": "the site"}
 
@@ -73,7 +77,7 @@ class Model:
             note = Note((0, 4), server=(1, 2), term=1, triggers=5)
         database = Database(((self.zero,) * bounds.releases,) * bounds.members, note, 5, frozenset({0}))
         databases = database, database if bounds.is_standby else database._replace(note=Note())
-        saved = data if "crash" in bounds.may else None
+        saved = data if bounds.may & _DUMPED else None
         servers = Server((1, 2), data, saved=saved), Server((3, 2), data, is_replica=True)
         world = World(databases[: bounds.databases], servers[: bounds.servers], bounds.processes, last=5)
         return world._replace(saves=bounds.saves, faults=bounds.faults)
@@ -150,9 +154,16 @@ class Model:
             return "changed"
         if data.must_rebuild:
             return "lost"
-        if not self.is_accepted(server, note) or (term == data.term and version > data.applied):
+        has_newest = (
+            self.has_all(data, note) if self.has("traces") else (data.term, data.applied) >= (term, version)
+        )
+        if not (self.is_accepted(server, note) and (has_newest or term != data.term)):
             return "restarted"
         return "healthy" if self.is_captured(database, note, release) else "uncaptured"
+
+    def has_all(self, data: Data, note: Note) -> bool:
+        """Return True unless a server lacks a write of its term that was noted."""
+        return data.term != note.term or set(note.traces) <= dict(data.traces).keys()
 
     def is_captured(self, database: Database, note: Note, release: int) -> bool:
         is_known = note.triggers == database.triggers or not self.has("triggers")
@@ -239,7 +250,7 @@ class Model:
                 if data != primary.data:
                     yield f"server {number + 1} replicates", world.serve(number, **copy), True
                 continue
-            if "crash" in may and server.saved != data:
+            if may & _DUMPED and server.saved != data:
                 yield f"server {number + 1} writes a dump", world.serve(number, saved=data), True
             is_alive = any(process.build == data.building for process in world.processes)
             if data.building and ("lapse" in may or not is_alive):
@@ -276,6 +287,7 @@ class Model:
         after = {
             "restart": ("the server restarts with all it had", serve(leads, identity=(new, history))),
             "crash": ("the server restarts from its dump", serve(leads, identity=(new, history), data=saved)),
+            "rewind": ("the server goes back to its dump, with its memory", serve(leads, data=saved)),
             "empty": ("the server restarts empty", serve(leads, identity=(new, new - 1), data=nothing)),
             "failover": (f"server {other + 1} takes over", taken_over._replace(leads=other)),
             "drop": ("a trigger is dropped", store(primary, captured=frozenset())),
@@ -349,7 +361,10 @@ class Model:
             return "reads rows", world, me._replace(read=self.rows(world, me, me.todo))
         epoch = data.live, data.building, data.term
         at = "reading" if self.has("token first") else "applying"
-        return "takes a token", world, me._replace(at=at, token=data.applied, epoch=epoch)
+        seen = data.traces[-1][0] if data.traces else Name(0)
+        noted = () if not me.marks else me.noted if me.term == note.term else note.traces
+        then = me._replace(at=at, token=data.applied, epoch=epoch, seen=seen, noted=noted, term=note.term)
+        return "takes a token", world, then
 
     def reading(self, world: World, me: Process) -> Turn:
         return "reads rows", world, me._replace(at="applying", read=self.rows(world, me, me.todo))
@@ -369,9 +384,14 @@ class Model:
         is_epoch = (data.live, data.building) == (live, building)
         is_term = data.term == term or not self.has("term")
         is_fit = me.token >= data.started or not self.has("older tokens")
+        is_fit &= self.is_of_this_history(data, me) or not self.has("abandoned")
         if not (is_epoch and is_term and is_fit and self.takes_writes(server)):
             then = me.to("asking", todo=me.todo, marks=me.marks, written=me.written, change=me.change)
+            then = then._replace(noted=me.noted, term=me.term, trace=me.trace)
             return "is refused, and begins again", world, then
+        needed = {*me.noted, *[me.trace] * bool(me.trace and self.has("pieces"))}
+        if self.has("traces") and not needed <= dict(data.traces).keys():
+            return "finds that writes are lacking", world, me.to()
         values, versions, shadow = map(list, (data.values, data.versions, data.shadow))
         version, refused = data.applied + 1, []
         for member, value in zip(me.todo, me.read, strict=True):
@@ -384,14 +404,30 @@ class Model:
         after = world.write(
             me, values=tuple(values), versions=tuple(versions), shadow=tuple(shadow), applied=version
         )
+        if me.marks:
+            trace = Name(world.last + 1)
+            after = after.write(me, traces=(*data.traces, (trace, version)))._replace(last=trace)
+            me = me._replace(trace=trace)
+        me = me._replace(
+            seen=after.server(me).data.traces[-1][0] if after.server(me).data.traces else Name(0)
+        )
         first = me.written[:2] or (live, term)
         written = (*first, version) if me.marks else ()
         if refused and me.refusals + 1 < (2 if self.has("second refusal") else 1):
             then = me._replace(at="reading", todo=tuple(refused), token=version, read=(), written=written)
             return "writes what it may, and reads again", after, then._replace(refusals=me.refusals + 1)
         if me.marks:
-            return "writes to Redis", after, me.to("unmarking", marks=me.marks, written=written)
+            then = me.to("unmarking", marks=me.marks, written=written)
+            return "writes to Redis", after, then._replace(noted=me.noted, trace=me.trace)
         return "writes to Redis", after, me.to("committing" if me.change else "", change=me.change)
+
+    def is_of_this_history(self, data: Data, me: Process) -> bool:
+        """Return False if a token was taken in a history that was abandoned, and a drain has written since."""
+        names = [0, *(name for name, _ in data.traces)]
+        if me.seen not in names:
+            return False
+        since = [version for _, version in data.traces[names.index(me.seen) :]]
+        return not since or since[0] > me.token
 
     def unmarking(self, world: World, me: Process) -> Turn:
         """One transaction: delete the marks, if the database notes that build and term. Those that a write has
@@ -404,7 +440,9 @@ class Model:
             world = world.store(me.database, marks=left)
             if version:
                 members = tuple(sorted({member for _, member in me.marks}))
-                world = world.batched(me.database, term, version, members, 0)
+                left = tuple(trace for trace in database.note.traces if trace not in me.noted)
+                world = world.note(me, traces=(*left, me.trace))
+                world = world.batched(me.database, term, version, members, 0, me.trace)
         return "deletes the marks", world, me.to()
 
     # A watcher: repair, then drain
@@ -434,7 +472,8 @@ class Model:
         if verdict == "restarted":
             then = me.to("replaying", build=data.live, term=me.note.term, identity=server.identity)
             found = "finds that the server may lack writes"
-            return found, world, then._replace(newest=(data.term, data.applied))
+            then = then._replace(newest=(data.term, data.applied), traces=data.traces, number=data.taken)
+            return found, world, then
         if verdict == "unnoted":
             return "finds a build that isn't noted", world, me.to("noting", build=data.live)
         if verdict not in ("healthy", "uncaptured"):
@@ -442,6 +481,8 @@ class Model:
                 return f"finds it {verdict}, and leaves it to another release", world, me.to()
             return f"finds it {verdict}", world, me.to("entering")
         then = me.to("asking", marks=marks, todo=tuple(sorted(members))) if members else me.to()
+        if members:
+            then = then._replace(noted=me.note.traces, term=me.note.term)
         is_built = data.building == me.note.building and data.building[:1] not in ((), (me.release,))
         is_left = is_built and self.has("same note")
         if (
@@ -478,17 +519,25 @@ class Model:
         note, batches = world.database(me).note, world.database(me).batches
         if (note.live, note.term) != (me.build, me.term):
             return "finds another note", world, me.to()
-        lost = [batch for batch in batches if batch[:2] > me.newest]
+        lost = [batch for batch in batches if self.is_lacking(batch, me)]
         # Batches of flushes are kept: the next server may lack them, too.
         kept = tuple(batch for batch in batches if batch not in lost or batch[3])
-        after = world.store(me.database, batches=kept).note(me, term=note.term + 1, server=me.identity)
+        after = world.store(me.database, batches=kept)
+        after = after.note(me, term=note.term + 1, server=me.identity, traces=())
         if self.has("batches"):
             after = after.marked(me.database, *sorted({member for batch in lost for member in batch[2]}))
         return "begins a term", after, me._replace(at="adopting", term=note.term + 1)
 
+    def is_lacking(self, batch: Batch, me: Process) -> bool:
+        """Return True if the server that a watcher has looked at lacks a batch."""
+        if batch[0] != me.newest[0] or not self.has("traces"):
+            return batch[:2] > me.newest
+        return batch[3] > me.number if batch[3] else batch[4] not in dict(me.traces)
+
     def adopting(self, world: World, me: Process) -> Turn:
         identity, data = world.server(me)[:2]
-        if (data.live, (data.term, data.applied), identity) != (me.build, me.newest, me.identity):
+        position, before = (data.traces, me.traces) if self.has("traces") else (data.applied, me.newest[1])
+        if (data.live, data.term, position, identity) != (me.build, me.newest[0], before, me.identity):
             return "finds the server changed", world, me.to()
         after = world.write(me, accepted=identity, term=me.term, building=(), shadow=())
         return "accepts the server", after, me.to()
@@ -504,9 +553,10 @@ class Model:
             return "gives up", world, me.to()
         if self.has("owner") and data.live and is_other:
             return "finds another database's build", world, me.to()
-        if not self.is_accepted(server, note) or is_other:
+        has_all = self.has_all(data, note) or not self.has("traces")
+        if not (self.is_accepted(server, note) and has_all) or is_other:
             term = max(term, data.term) + 1
-            world = world.note(me, term=term, server=server.identity)
+            world = world.note(me, term=term, server=server.identity, traces=())
         build = me.release, world.last + 1
         then = me.to("starting", marks=database.marks, build=build, identity=server.identity, term=term)
         return "begins a rebuild", world._replace(last=build[1]), then
@@ -523,7 +573,7 @@ class Model:
         may_lack = bool(data.live) and not is_known and self.has("lost")
         lost, version = data.must_rebuild or may_lack, data.applied + 1
         after = world.write(me, accepted=me.identity, term=me.term, owner=self.owner(me), must_rebuild=lost)
-        after = after.write(me, building=me.build, shadow=(ALL,) * self.bounds.members)
+        after = after.write(me, building=me.build, shadow=(ALL,) * self.bounds.members, is_loaded=False)
         after = after.write(me, versions=(0,) * self.bounds.members, started=version, applied=version)
         return "starts a build in Redis", after, me._replace(at="noting_start", identity=())
 
@@ -547,11 +597,14 @@ class Model:
             return "gives way", world, me.to()
         is_guarded, members = self.has("written since"), zip(data.shadow, data.versions, me.read, strict=True)
         shadow = tuple(shown if version and is_guarded else value for shown, version, value in members)
-        return "loads the rows", world.write(me, shadow=shadow), me._replace(at="swapping", read=())
+        after = world.write(me, shadow=shadow, is_loaded=True)
+        return "loads the rows", after, me._replace(at="swapping", read=())
 
     def swapping(self, world: World, me: Process) -> Turn:
         data = world.server(me).data
         if data.building != me.build or not self.takes_writes(world.server(me)):
+            return "gives way", world, me.to()
+        if not data.is_loaded and self.has("loaded"):
             return "gives way", world, me.to()
         after = world.write(me, values=data.shadow, shadow=(), live=me.build, building=())
         after = after.write(me, applied=data.applied + 1, must_rebuild=False)

@@ -15,7 +15,10 @@ ALL: Final = -1
 Build = tuple[int, Name] | tuple[()]  # the release that made it, and its name
 Identity = tuple[Name, Name] | tuple[()]  # a server's process and its replication history
 Mark = tuple[Name, int]  # its id and member
-Batch = tuple[Term, Version, tuple[int, ...], int]  # of members' marks; the flush that left them
+Batch = tuple[
+    Term, Version, tuple[int, ...], int, Name
+]  # of members' marks; the flush that left them; its trace
+Trace = tuple[Name, Version]  # of a write that a drain may note
 Changes = frozenset[int]  # of a score, by number
 
 
@@ -28,11 +31,13 @@ class Data(NamedTuple):
     live: Build = ()
     building: Build = ()
     shadow: tuple[Name, ...] = ()  # the values in the build that is being made
+    is_loaded: bool = False
     started: Version = 0
     accepted: Identity = ()  # the server that was accepted last
     term: Term = 0
     owner: int = 0
     must_rebuild: bool = False
+    traces: tuple[Trace, ...] = ()
     pending: Changes = frozenset()
     carried: tuple[tuple[int, Changes], ...] = ()  # by flushes, of which those up to ``settled`` are done
     taken: int = 0
@@ -59,6 +64,7 @@ class Note(NamedTuple):
     taken: bool = False  # another release replaces the build of the one that is recorded
     flushed: int = 0  # the last flush, and its term
     flushed_term: Term = 0
+    traces: tuple[Name, ...] = ()  # of the batches that no later one vouches for
 
 
 class Database(NamedTuple):
@@ -96,6 +102,10 @@ class Process(NamedTuple):
     note: Note | tuple[()] = ()
     term: Term = 0
     newest: tuple[Term, Version] | tuple[()] = ()
+    traces: tuple[Trace, ...] = ()  # that a server has
+    noted: tuple[Name, ...] = ()  # those that its server must have
+    trace: Name = 0  # of its last write
+    seen: Name = 0  # the last one on the server, as of the token
     identity: Identity = ()
     change: tuple[int, int, Name] | tuple[()] = ()  # in its transaction: member, column and value
     number: int = 0  # of a flush, and what it carries
@@ -168,13 +178,30 @@ def key(world: World) -> Any:
     def seen(data: Data) -> Data:
         started = data.started if data.started > lowest else 0
         versions = tuple([one if data.building or one > lowest else 0 for one in data.versions])
-        return data._replace(started=started, versions=versions)
+        return data._replace(started=started, versions=versions, traces=tuple(told(data.traces)))
+
+    def told(traces: tuple[Trace, ...]) -> Iterator[Trace]:
+        for at, (name, version) in enumerate(traces, 1):
+            before = dict(traces[:at])
+            if (
+                name in asked
+                or at == len(traces)
+                or any(
+                    one.token >= version and (one.seen not in before or one.seen == name) for one in pushing
+                )
+            ):
+                yield name, version
 
     def needed(batch: Batch) -> bool:
-        return batch[:2] > oldest or batch[3] > 0
+        is_had = all(data.term > batch[0] or batch[4] in dict(data.traces) for data in world.all_data())
+        return batch[:2] > oldest or batch[3] > 0 or not is_had
 
+    databases = [one._replace(batches=tuple(filter(needed, one.batches))) for one in world.databases]
+    pushing = [process for process in world.processes if process.at in ("reading", "applying")]
+    asked = {name for process in world.processes for name in (process.trace, process.seen, *process.noted)}
+    asked |= {name for one in databases for name in (*one.note.traces, *(batch[4] for batch in one.batches))}
+    asked |= {name for one in world.processes if one.note for name in one.note.traces}
     servers = [one._replace(data=seen(one.data)) for one in world.servers]
     servers = [one._replace(saved=one.saved and seen(one.saved)) for one in servers]
-    databases = [one._replace(batches=tuple(filter(needed, one.batches))) for one in world.databases]
     processes = tuple(sorted(world.processes))
     return _key(World(tuple(databases), tuple(servers), processes, *world[3:-1]))

@@ -57,10 +57,10 @@ def pushes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     pushed: list[tuple[str, dict[str, Any]]] = []
     applying_changes = Store.applying_changes
 
-    def record(store: Store, epoch: Any, changes: Any) -> Any:
+    def record(store: Store, epoch: Any, changes: Any, **how: Any) -> Any:
         changes = list(changes)
         pushed.append((store.name, {member: score for member, score, _ in changes}))
-        return applying_changes(store, epoch, changes)
+        return applying_changes(store, epoch, changes, **how)
 
     monkeypatch.setattr(Store, "applying_changes", record)
     return pushed

@@ -17,7 +17,7 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
-from django_zrank.store import Store
+from django_zrank.store import Health, Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
 from django_zrank.sync import push as push_module
@@ -295,10 +295,10 @@ def test_a_value_that_the_database_refuses_is_blamed_on_its_mark(
 ) -> None:
     write, bad = drain_module.write, players[7].pk
 
-    def refuse(shards: Any, members: Any) -> Any:
+    def refuse(shards: Any, members: Any, **how: Any) -> Any:
         if any(bad in pks for pks in members.values()):
             raise DataError("a value")
-        return write(shards, members)
+        return write(shards, members, **how)
 
     monkeypatch.setattr(drain_module, "write", refuse)
     assert drain(INDEX) == 19
@@ -315,7 +315,7 @@ def test_a_mark_that_cant_be_processed_keeps_no_replay_from_its_end(
     store.client.hset(store.keys.meta, "behind", "2")
     assert store.check_health().behind == "2"
 
-    def refuse(shards: Any, members: Any) -> Any:
+    def refuse(*args: Any, **how: Any) -> Any:
         raise ValueError("a poison row")
 
     with monkeypatch.context() as patch:
@@ -337,10 +337,16 @@ def test_where_no_build_is_recorded_marks_and_batches_are_left(players: list[Pla
     assert Batch.objects.filter(index=INDEX.name).count() == 1
 
 
+def emptied(server: str) -> Health:
+    """The state of a server that lacks every write of the database's term."""
+    health = Store.of(INDEX).check_health()
+    return health._replace(term=str(recorded(INDEX).term), traces="", taken="", took="", server=server)
+
+
 def test_a_replay_leaves_marks_again_and_deletes_their_batches(players: list[Player]) -> None:
     drain(INDEX)
     note = recorded(INDEX)
-    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") == 20
+    assert marks.replay(INDEX, emptied("another"), noted=note) == 20
     assert waiting_marks(INDEX).count() == 20
     assert not Batch.objects.filter(index=INDEX.name).exists()
     renewed = recorded(INDEX)
@@ -352,7 +358,7 @@ def test_a_replay_for_another_note_changes_nothing(players: list[Player]) -> Non
     drain(INDEX)
     note = recorded(INDEX)
     Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
-    assert marks.replay(INDEX, (note.term, 0), noted=note, server="another") is None
+    assert marks.replay(INDEX, emptied("another"), noted=note) is None
     assert not waiting_marks(INDEX).exists()
     assert Batch.objects.filter(index=INDEX.name).count() == 1
     assert recorded(INDEX).server != "another"
@@ -361,14 +367,14 @@ def test_a_replay_for_another_note_changes_nothing(players: list[Player]) -> Non
 def test_a_replay_that_is_not_finished_is_part_of_the_next(players: list[Player]) -> None:
     drain(INDEX)
     note = recorded(INDEX)
-    marks.replay(INDEX, (note.term, 0), noted=note, server="another")
+    marks.replay(INDEX, emptied("another"), noted=note)
     first = recorded(INDEX)
     # Nothing else was lost, but what waits still belongs to a replay.
-    assert marks.replay(INDEX, (first.term, 0), noted=first, server="a third") == 1
+    assert marks.replay(INDEX, emptied("a third"), noted=first) == 1
     assert marks.replayed_marks(INDEX).count() == 20
     waiting_marks(INDEX).delete()
     last = recorded(INDEX)
-    assert marks.replay(INDEX, (last.term, 0), noted=last, server="a fourth") == 0
+    assert marks.replay(INDEX, emptied("a fourth"), noted=last) == 0
 
 
 def test_a_drain_unlinks_generations_that_were_replaced(players: list[Player], due: list[float]) -> None:

@@ -44,10 +44,10 @@ class TestIsolation:
     @pytest.mark.parametrize("isolated", ["READ_COMMITTED", "REPEATABLE_READ", "SERIALIZABLE"], indirect=True)
     def test_a_replay_that_waits_for_an_unmarking_finds_its_batch(self, isolated: None) -> None:
         change_all(50)
-        written = push(INDEX, [0]).written
+        health = Store.of(INDEX).check_health()  # of a server that lacks the next write
+        written = push(INDEX, [0], noted=True).written
         marks = next_marks(INDEX, 0, 2**62, 10)
-        _, term, version = written[INDEX]
-        row, position = recorded(INDEX), (term, version - 1)  # of a server that lacks that write
+        row = recorded(INDEX)
 
         def unmark_while_another_waits() -> bool:
             def pause(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -64,7 +64,7 @@ class TestIsolation:
 
         def replay_and_close() -> int | None:
             try:
-                return replay(INDEX, position, noted=row, server="another")
+                return replay(INDEX, health._replace(server="another"), noted=row)
             finally:
                 connections.close_all()
 

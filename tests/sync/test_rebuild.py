@@ -28,6 +28,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.builds import load_rows, shadow, start
+from tests.dumps import dump, restore
 from tests.servers import RedisServer
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents, keys, ranked
@@ -367,6 +368,23 @@ def test_superseded_by_another_one_that_is_running(after: int, stale: dict[str, 
     assert zrank.hget(STORE.keys.meta, "building") == b"another"
     assert STORE.swap_rebuilt("another")
     assert contents(NicknameRank) == {"theirs": 7}
+
+
+def test_superseded_by_a_machine_that_is_rolled_back_with_its_memory(
+    stale: dict[str, float], zrank: Redis
+) -> None:
+    """Rows that were loaded since are gone, while the build has the same name."""
+    held: list[Any] = []
+
+    def go_back(rows: int) -> None:
+        if held:
+            restore(zrank, held.pop())
+        else:
+            held.append(dump(zrank))
+
+    with pytest.raises(RebuildSuperseded):
+        rebuild(INDEX, batch_size=10, progress=go_back)
+    assert contents(NicknameRank) == STALE
 
 
 # A dead one

@@ -38,7 +38,7 @@ def test_a_repair_that_was_held_up_counts_nothing_again(video: Video) -> None:
     restart(STORE.client)
     # One process raises the term, and is held up. Another one repairs the index, and begins a flush.
     health = STORE.check_health()
-    assert replay(INDEX, health.position, noted=recorded(INDEX), server=health.server) is not None
+    assert replay(INDEX, health, noted=recorded(INDEX)) is not None
     repair(INDEX)
     row = recorded(INDEX)
     flight = STORE.take_pending(row.term, row.flushed, 100)

@@ -49,8 +49,8 @@ def _apply_late() -> None:
     """Write what was read long before, sometimes."""
     applying_changes = Store.applying_changes
 
-    def late(self: Store, epoch: Any, changes: Any) -> Any:
-        return applying_changes(self, epoch, _dawdle(changes))
+    def late(self: Store, epoch: Any, changes: Any, **how: Any) -> Any:
+        return applying_changes(self, epoch, _dawdle(changes), **how)
 
     Store.applying_changes = late  # type: ignore[method-assign]
 
@@ -67,7 +67,7 @@ def _no_term() -> None:
     """Leave the term out of the fence and of the replay: only versions are compared."""
     lock, unmark = marks._lock, marks.unmark
 
-    def any_term(index: Any, generation: str, term: int) -> bool:
+    def any_term(index: Any, generation: str, term: int) -> Any:
         return lock(index, generation, health.recorded(index).term)
 
     def without_term(index: Any, processed: Any, written: Any, **kwargs: Any) -> list[Any]:

@@ -39,10 +39,10 @@ def slow_down(chance: random.Random) -> None:
 
 
 def _pausing(query: Callable[..., Any], chance: random.Random, often: float) -> Callable[..., Any]:
-    def pausing(self: Store, *args: Any) -> Iterator[Any]:
+    def pausing(self: Store, *args: Any, **kwargs: Any) -> Iterator[Any]:
         args = tuple(list(arg) if hasattr(arg, "__next__") else arg for arg in args)
         pause(chance, often)
-        result = yield from query(self, *args)
+        result = yield from query(self, *args, **kwargs)
         pause(chance, often)
         return result
 
