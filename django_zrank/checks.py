@@ -503,14 +503,6 @@ _PARSED: Final = {
             '("region", "guild__slug", ("region", "platform")).'
         ),
     ),
-    "write_behind": (
-        "column",
-        "zrank.E035",
-        (
-            "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
-            "only criterion."
-        ),
-    ),
 }
 """By attribute, the property of an index that parses it, the id of the error, and its hint."""
 
@@ -719,16 +711,15 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "key": (_check_key, ["model"]),
     "order": (partial(_check_parsed, "order"), ["model"]),
     "facets": (partial(_check_parsed, "facets"), ["model"]),
-    "write_behind": (partial(_check_parsed, "write_behind"), ["order"]),
     **{name: (partial(_check_extension, name), ()) for name in extensions},
     "names of facets": (_check_facet_names, ["facets"]),
-    "decimals": (_check_decimals, ["write_behind"]),
+    "decimals": (_check_decimals, ["order", *extensions]),
     "band": (_check_band, ["order"]),
     "owner": (_check_owner, ["model"]),
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
     "tables": (_check_tables, ["queryset", "key", "order", "facets", "using", *extensions]),
     "keys on the way": (_check_keys, ["tables"]),
-    "parameters": (_check_parameters, ["tables", "ranking_method", "write_behind"]),
+    "parameters": (_check_parameters, ["tables", "ranking_method"]),
 }
 """The checks of an index, by what they are about, and what else must be right for one to run."""

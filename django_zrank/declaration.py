@@ -18,7 +18,6 @@ from django.db import Error, connections, models, router
 from django.db.models.expressions import OrderBy
 from django.utils import timezone
 
-from .codec.columns import Column
 from .codec.entry import Entry, decoder
 from .codec.facets import Facets
 from .codec.fields import find_model, follow, is_unique, value_field
@@ -97,11 +96,6 @@ class Declaration(MemberCodec, Generic[Member]):
     """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. Changing
     the number takes a rebuild."""
 
-    write_behind: str = ""
-    """The rule by which scores that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
-    adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
-    database."""
-
     # Recommendations
 
     band: Band | None = None
@@ -133,9 +127,6 @@ class Declaration(MemberCodec, Generic[Member]):
 
     def get_facets(self) -> Sequence[str | Sequence[str]]:
         return self.facets
-
-    def get_write_behind(self) -> str:
-        return self.write_behind
 
     def get_shards(self) -> int:
         return self.shards
@@ -236,6 +227,11 @@ class Declaration(MemberCodec, Generic[Member]):
         """Return the paths of further columns that decide which rows are ranked."""
         return []
 
+    @property
+    def is_ahead(self) -> bool:
+        """True if scores change in Redis before they do in the database."""
+        return False
+
     def further_terms(self) -> list[Any]:
         """Return what else tells declarations apart, in a :func:`.fingerprint`."""
         return []
@@ -293,21 +289,6 @@ class Declaration(MemberCodec, Generic[Member]):
         return Facets.parse(self.model, self.get_facets())
 
     @cached_property
-    def column(self) -> Column | None:
-        """The column that scores are written to; None if they begin in the database. Raises ``FieldError``."""
-        return Column.parse(self.model, self.ordering, self.get_write_behind())
-
-    @cached_property
-    def rule(self) -> str:
-        """The rule of ``write_behind``, as scripts name it; '' if scores begin in the database."""
-        return self.column.rule if self.column else ""
-
-    @cached_property
-    def noted_rule(self) -> str:
-        """The rule with its column and unit, as :attr:`Column.noted`; '' if scores begin in the database."""
-        return self.column.noted if self.column else ""
-
-    @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
         order = self.ordering
@@ -356,8 +337,8 @@ class Declaration(MemberCodec, Generic[Member]):
 
 
 def fingerprint(index: Declaration) -> str:
-    """Return eight digits that identify what an index declares: its order, facets, layout and
-    ``write_behind``, and what parts add; the query of ``get_queryset()`` with its parameters; the types of the columns
+    """Return eight digits that identify what an index declares: its order, facets and layout,
+    and what parts add; the query of ``get_queryset()`` with its parameters; the types of the columns
     it names, the formulas of generated fields, the time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
 
     Releases that differ in any of these rank rows differently, so neither reads or writes what the other has built.
@@ -377,8 +358,6 @@ def fingerprint(index: Declaration) -> str:
         said += [settings.USE_TZ, connections[index.get_using()].timezone_name]
     if index.faceting.many:
         said.append(get_settings().max_values)
-    if index.noted_rule:
-        said.append(index.noted_rule)
     said += index.further_terms()
     return sha256(repr(said).encode()).hexdigest()[:8]
 

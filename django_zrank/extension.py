@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from django.utils.module_loading import import_string
 
@@ -17,11 +17,14 @@ from .declaration import Declaration
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
+    from django.db.models import Q
 
     from .queries.query import Query
-    from .store import Store
+    from .queries.request import Call
+    from .redis.keys import Keys
+    from .store import Health, Store
 
-__all__ = ["Extension", "extensions", "installed", "timed"]
+__all__ = ["Extension", "Preceding", "declared", "extensions", "installed", "timed"]
 
 Index = TypeVar("Index", bound=Declaration[Any])
 
@@ -30,9 +33,20 @@ extensions: Final[dict[str, str]] = {}
 order."""
 
 
+class Preceding(NamedTuple):
+    """A text of a part that precedes a script of the kernel."""
+
+    package: str
+    """The package in whose ``lua/before`` it is, under the name of the script."""
+
+    keys: Sequence[str] = ()
+    arguments: Sequence[Any] = ()
+    """The keys and arguments that follow those of the script."""
+
+
 class Extension(Generic[Index]):
-    """A part, for all indexes. By default, every hook does nothing. An index may be one that doesn't declare the part:
-    an earlier release may have."""
+    """A part, for all indexes. By default, every hook does nothing. Most are called for indexes that don't declare the
+    part, too: an earlier release may have."""
 
     needs: Sequence[str] = ()
     """The attributes of an index that must be right for :meth:`check` to run."""
@@ -45,11 +59,10 @@ class Extension(Generic[Index]):
         """Check the declaration, without a query."""
         yield from ()
 
-    # Rows on their way to Redis
+    # Rows on their way to Redis, of an index that declares it
 
-    def is_timed(self, index: Index) -> bool:
-        """Return True if it depends on the time which rows are ranked."""
-        return False
+    is_timed: ClassVar[bool] = False
+    """True if it depends on the time which rows are ranked."""
 
     def before_rows(self, index: Index) -> Any:
         """Return what :meth:`removing` needs of the time before the rows of a push are read. Not called for a save,
@@ -59,6 +72,19 @@ class Extension(Generic[Index]):
         """Return a function that is called with the store of each part from which a push is about to remove members;
         None for none. ``before``: what :meth:`before_rows` returned; None if it wasn't called. Called if the index is
         timed."""
+
+    def column(self, part: Index) -> Any:
+        """Return an expression that is read with every row, in the same statement; None for none. ``part``: the index,
+        or one of its shards."""
+
+    def before_write(self, script: str, part: Index, keys: Keys, noted: Any) -> Preceding | None:
+        """Return what precedes ``apply_changes`` or ``load_rows``. ``noted``: the value of :meth:`column` in the last
+        of the rows that are written; None if there was none."""
+
+    # What Redis holds, of any index
+
+    def before_check(self, script: str, keys: Keys) -> Preceding | None:
+        """Return what precedes ``check_health`` or ``start_rebuild``: it tells if keys of this part are missing."""
 
     def building(self, index: Index) -> Mapping[str, Any]:
         """Return fields of ``meta``, with their values, that belong to a build whose rows are about to be read. A build
@@ -78,6 +104,44 @@ class Extension(Generic[Index]):
         """Return what ``sync_zrank`` says after work on so many members."""
         return ""
 
+    # What began in Redis, and is on its way to the database
+
+    def waiting(self, store: Store) -> tuple[int, float]:
+        """Return the number of members with changes on their way, and the age of the oldest in seconds."""
+        return 0, 0.0
+
+    def bring(self, part: Index) -> None:
+        """Write these changes to the database, without the locked rows."""
+
+    def state(self, keys: Keys, members: Sequence[bytes]) -> list[Call]:
+        """Return calls that show if changes of members are on their way."""
+        return []
+
+    def settled(self, replies: Sequence[Any], members: int) -> list[Any]:
+        """Return for each of so many members, from the replies to :meth:`state`, a value that is another one later if
+        changes were on their way in between; None if any are."""
+        return [()] * members
+
+    def holds(self, store: Store, member: str) -> bool:
+        """Return True if a change of a member is on its way."""
+        return False
+
+    def removal(self, keys: Keys, key: str, member: str) -> Call | None:
+        """Return the call that removes a member from a key, and returns the number of removals; None if it is no key of
+        this part."""
+
+    # Another server
+
+    def is_behind(self, part: Index, store: Store) -> bool:
+        """Return True if the database has lost what it had noted of changes in Redis. A new term must begin then."""
+        return False
+
+    def accepting(self, part: Index, health: Health, *, everything: bool) -> None:
+        """Called before a server is accepted under a new term. ``everything``: more was lost than is kept."""
+
+    def keeps(self) -> Q | None:
+        """Return the condition of batches that a replay keeps: the next server may lack them, too."""
+
     # Scores that begin in Redis
 
     def rouse(self, index: Index, pks: Sequence[Any]) -> list[Any]:
@@ -90,17 +154,19 @@ class Extension(Generic[Index]):
         yield from ()
 
 
-def installed() -> dict[str, Extension[Any]]:
+@cache
+def installed() -> Mapping[str, Extension[Any]]:
     """Return the extensions by their names."""
-    return {name: _load(path) for name, path in extensions.items()}
-
-
-def timed(index: Declaration) -> list[Extension[Any]]:
-    """Return the extensions for which it depends on the time which rows of an index are ranked."""
-    return [one for one in installed().values() if one.is_timed(index)]
+    return {name: import_string(path)() for name, path in extensions.items()}
 
 
 @cache
-def _load(path: str) -> Extension[Any]:
-    extension: Extension[Any] = import_string(path)()
-    return extension
+def declared(index: Declaration) -> Mapping[str, Extension[Any]]:
+    """Return the extensions that an index declares, by their names."""
+    return {name: one for name, one in installed().items() if one.is_declared(index)}
+
+
+@cache
+def timed(index: Declaration) -> Sequence[Extension[Any]]:
+    """Return the extensions for which it depends on the time which rows of an index are ranked."""
+    return [one for one in declared(index).values() if one.is_timed]

@@ -13,6 +13,7 @@ from .hooks import Fallback, Source, combinations, companions, fallbacks, source
 from .idle.declaration import IdleIndex
 from .ranking import Ranking
 from .scores import Scores
+from .write_behind.declaration import WriteBehindIndex
 
 __all__ = ["Band", "RankIndex"]
 
@@ -22,6 +23,7 @@ fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
 combinations.append("django_zrank.combined.combine")
 companions["admin"] = "django_zrank.admin.jobs.running_jobs"
+extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 
 
@@ -44,6 +46,7 @@ class _ScoresAccessor:
 class RankIndex(
     Erasing,
     Grouping,
+    WriteBehindIndex[Member],
     IdleIndex[Member],
     Declaration[Member],
 ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-__all__ = ["drained", "drift_found", "push_failed", "pushed", "rebuilt", "repaired", "unranked"]
+__all__ = ["drained", "drift_found", "push_failed", "pushed", "rebuilt", "repaired"]
 
 push_failed = Signal()
 """Sent when a push did not reach Redis. Arguments: ``error``, and ``members``, a set of primary keys."""
@@ -26,7 +26,3 @@ rebuilt = Signal()
 drift_found = Signal()
 """Sent when ``verify_zrank`` has found wrong members. Arguments: ``missing``, ``extra`` and ``different``, the numbers
 of these."""
-
-unranked = Signal()
-"""Scores of members are about to change that Redis doesn't rank, though their rows may be ranked. Argument:
-``members``, their primary keys. A receiver of this app pushes them."""

@@ -1,4 +1,4 @@
-"""An index in Redis, as it is written: changes, rebuilds, health, pending scores and verification."""
+"""An index in Redis, as it is written: changes, rebuilds, health and verification."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from redis import Redis
 from .codec.layout import PLAIN, Layout
 from .codec.units import Number
 from .declaration import Declaration
+from .extension import Preceding, declared, installed
 from .hooks import written
 from .members import batched
 from .queries.counts import Size
@@ -23,14 +24,11 @@ from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
-from .redis.scripts import Script
+from .redis.scripts import Script, preceded
 from .redis.servers import node_of, primaries, server_of
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
-
-_APPLY_WITH_PENDING: Final = Script("apply_changes", pending=True)
-_LOAD_WITH_PENDING: Final = Script("load_rows", pending=True)
 
 LOADED: Final = 800
 WRITTEN: Final = 200
@@ -49,14 +47,6 @@ _UNLINKED: Final = 100
 
 _LEFT: Final = 3
 """The number of facet rankings that a member without any is assumed to leave."""
-
-_FEW: Final = 8
-_MANY: Final = 64
-"""Flushes whose contents are kept. A push whose rows are older reads them again. While a rebuild runs, up to ``_MANY``
-are kept, and no flush begins beyond that."""
-
-_RECONCILED: Final = 1000
-"""Members that are reconciled in one round trip."""
 
 _SCANNED: Final = 1000
 """Members, fields or keys that one round trip of a scan asks for: about a millisecond of the server."""
@@ -189,21 +179,6 @@ class Health(NamedTuple):
         return self.position[0], max(newest, int(self.took or 0))
 
 
-class Flight(NamedTuple):
-    """A flush that is in flight."""
-
-    number: int
-    version: int
-    """The version of the write that took it: a server with a lower one lacks the flush."""
-
-    rule: str
-    """The rule by which scores were changed, with the column, perhaps of another declaration: as
-    :attr:`~django_zrank.codec.columns.Column.noted`."""
-
-    changes: dict[str, int]
-    """The change of each member, in units."""
-
-
 class Replaced(Exception):
     """Another generation or server has replaced the one that was being compared."""
 
@@ -225,6 +200,9 @@ def _pack_all(texts: Iterable[bytes]) -> bytes:
     return b"".join([part for text in texts for part in (_HEADS[len(text)], text)])
 
 
+_Preceded = tuple[Script, tuple[str, ...], tuple[Any, ...]]
+"""A script with the texts that extensions put before it, all keys, and the arguments of these texts."""
+
 _Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
 
 
@@ -238,24 +216,24 @@ class Store(Executor):
     LEASE: ClassVar[float] = 600
     """Seconds without a heartbeat after which a rebuild counts as dead."""
 
-    def __init__(self, name: str, layout: Layout = PLAIN, rule: str = "") -> None:
+    def __init__(self, name: str, layout: Layout = PLAIN, index: Declaration | None = None) -> None:
         super().__init__(name)
         self.layout = layout
 
-        self.rule = rule
-        """The rule by which changes that began in Redis are merged into a score, as
-        :attr:`~django_zrank.declaration.Declaration.noted_rule`; '' if there are none."""
+        self.index = index
+        """The declaration; None for an index that isn't registered."""
 
         self._loaded: dict[str, int] = {}
         """The number of rows that this object has loaded, by the generation being built."""
 
-        self.flushed: int | None = None
-        """The last flush that the rows to be written contain; None if no row was found."""
+        self.noted: dict[str, Any] = {}
+        """What extensions have read with the last of the rows to be written, by their names; empty if no row was
+        found."""
 
     @classmethod
     def of(cls, part: Declaration) -> Self:
         """Return the store of a part of an index."""
-        return cls(part.name, part.layout, part.noted_rule)
+        return cls(part.name, part.layout, part)
 
     def call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
         """Return the reply to one call."""
@@ -268,6 +246,22 @@ class Store(Executor):
     def _is_done(self, script: Script, keys: Sequence[Any], arguments: Sequence[Any]) -> bool:
         """Return True if a script has done its work; False if it was superseded, with nothing changed."""
         return bool(self.call(script, keys, arguments) == b"done")
+
+    def _before_write(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
+        if self.index is None or not (found := declared(self.index)):
+            return script, keys, ()
+        return _preceded(
+            script,
+            keys,
+            [
+                extension.before_write(script.name, self.index, self.keys, self.noted.get(name))
+                for name, extension in found.items()
+            ],
+        )
+
+    def _before_check(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
+        found = [extension.before_check(script.name, self.keys) for extension in installed().values()]
+        return _preceded(script, keys, found)
 
     def size(self) -> int:
         return self.run(partial(Size().query, View(self.layout)))
@@ -287,9 +281,9 @@ class Store(Executor):
         """The steps of :meth:`check_health`."""
         live = self.believed or (yield from self.learning())
         while True:
-            names = live.root, live.meta, live.pending
-            arguments = (live.generation, self.LEASE, int(self.layout.dense))
-            (state,) = yield Request((Call(scripts.CHECK_HEALTH, names, arguments),))
+            script, names, ends = self._before_check(scripts.CHECK_HEALTH, (live.root, live.meta))
+            arguments = (live.generation, self.LEASE, int(self.layout.dense), *ends)
+            (state,) = yield Request((Call(script, names, arguments),))
             health = Health.parse(state)
             if health.generation == live.generation:
                 return health
@@ -345,12 +339,8 @@ class Store(Executor):
             first.setdefault(change[0], change)
         live, built = keys.at(epoch.generation), keys.at(epoch.building)
         begins = (*epoch[:4], self.WINDOW, self.LEASE, *map(int, self.layout))
-        script = scripts.APPLY_CHANGES
-        names: tuple[str, ...] = (live.root, built.root, keys.recent, keys.meta, keys.doomed)
-        ends: tuple[Any, ...] = ()
-        if self.rule:
-            script, names = _APPLY_WITH_PENDING, (*names, keys.pending)
-            ends = (self.rule, "" if self.flushed is None else self.flushed)
+        touched = live.root, built.root, keys.recent, keys.meta, keys.doomed
+        script, names, ends = self._before_write(scripts.APPLY_CHANGES, touched)
 
         refused: list[bytes] = []
         # A rebuild that is running gets the changes, too.
@@ -420,8 +410,8 @@ class Store(Executor):
         keys = self.keys
         self._loaded[building] = 0
         args = (building, owner, server, term, "1" if polite else "0", self.LEASE)
-        names = keys.recent, keys.meta, keys.doomed, keys.pending
-        return self._is_done(scripts.START_REBUILD, names, args)
+        script, names, ends = self._before_check(scripts.START_REBUILD, (keys.recent, keys.meta, keys.doomed))
+        return self._is_done(script, names, (*args, *ends))
 
     def _pack(self, rows: Sequence[BuiltRow]) -> bytes:
         """MessagePack of rows that stand in the same facet rankings."""
@@ -443,24 +433,20 @@ class Store(Executor):
 
         Not in one pipeline: the server would answer all of it before it turns to another client."""
         keys = self.keys
-        script = scripts.LOAD_ROWS
-        touched: tuple[str, ...] = (keys.at(building).root, keys.recent, keys.meta)
-        ends: tuple[Any, ...] = ()
-        if self.rule:
-            script, touched = _LOAD_WITH_PENDING, (*touched, keys.pending)
-            ends = (self.rule, self.flushed or 0)
+        touched = keys.at(building).root, keys.recent, keys.meta
+        script, names, ends = self._before_write(scripts.LOAD_ROWS, touched)
         for _, piece in self._pieces(rows, LOADED):
             before = self._loaded.get(building, 0)
             after = self._loaded[building] = before + sum(map(len, piece))
             packed = b"".join(map(self._pack, piece))
             args = (building, *map(int, self.layout), packed, before, after, *ends)
-            if not self._is_done(script, touched, args):
+            if not self._is_done(script, names, args):
                 return False
         return True
 
     def keep_alive(self, building: str) -> None:
         """Note that a rebuild is alive while the database still looks for its first rows."""
-        keys = self.keys  # without what is pending, which no row that comes would be merged with
+        keys = self.keys  # without what parts put before it: there is no row
         where = (keys.at(building).root, keys.recent, keys.meta)
         self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b"", "", ""))
 
@@ -492,74 +478,6 @@ class Store(Executor):
             where = (doomed.root, doomed.meta, doomed.doomed)
             while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
                 pass
-
-    # Pending scores
-
-    def take_pending(self, term: int, flushed: int, limit: int, *, had: int = 0) -> Flight | None:
-        """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted; ``had``: the same
-        if it did under this term, otherwise 0. None: nothing is pending, or a rebuild must end first.
-
-        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term, or the server lacks a
-        flush.
-        """
-        keys = self.keys
-        args = (term, flushed, had, limit, _FEW, _MANY, self.LEASE, self.rule)
-        verdict, *taken = self.call(scripts.TAKE_PENDING, (keys.meta, keys.pending), args)
-        if verdict == b"superseded":
-            raise self.not_accepted()
-        if verdict == b"lacking":
-            raise self.lacking()
-        if verdict != b"taken":
-            return None
-        number, version, rule, *pairs = taken
-        texts = (text.decode() for text in pairs[::2])
-        changes = dict(zip(texts, map(int, pairs[1::2]), strict=True))
-        return Flight(int(number), int(version), rule.decode(), changes)
-
-    def confirm_flush(self, term: int, flight: Flight, left: Collection[str]) -> bool:
-        """Put back the changes of those that are ``left``. Return False, with nothing changed, if the flush carries
-        something else by now, or on another server."""
-        keys = self.keys
-        args = (term, flight.number, len(flight.changes), *left)
-        return self._is_done(scripts.CONFIRM_FLUSH, (keys.meta, keys.pending), args)
-
-    def settle_flush(self, term: int, number: int) -> bool:
-        """Note that the column contains the flush. Return False if that was known, or on another server."""
-        return self._is_done(scripts.SETTLE_FLUSH, (self.keys.meta,), (term, number))
-
-    def reconcile_pending(
-        self,
-        health: Health,
-        flushed: int,
-        *,
-        committed: bool,
-        everything: bool,
-        members: Collection[str],
-        written: Collection[str] = (),
-    ) -> None:
-        """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
-        unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
-        ``everything``. Nothing changes if the server was accepted meanwhile."""
-        keys = self.keys
-        for piece in [*batched(members, _RECONCILED)] or [[]]:
-            how = (health.server, health.term, self.rule, flushed, int(committed), int(everything))
-            args = (*how, len(written), *written, *piece)
-            self.call(scripts.RECONCILE_PENDING, (keys.meta, keys.pending), args)
-
-    def waiting(self) -> tuple[int, float]:
-        """Return the number of members with changes pending or in flight, and the age of the oldest in seconds."""
-        keys = self.keys
-        calls = (
-            Call("HMGET", (keys.meta,), ("taken", "settled", "waiting")),
-            Call("HLEN", (keys.pending,)),
-            Call("TIME", ()),
-        )
-        (taken, settled, since), members, (seconds, micros) = self.send(Request(calls))
-        if int(settled or 0) < int(taken or 0):
-            members += self.call("HLEN", (keys.carried(int(taken)),))
-        if not (members and since):
-            return members, 0.0
-        return members, max(0.0, seconds + (micros - int(since)) / 1e6)
 
     # Verifying
 
@@ -632,6 +550,15 @@ class Store(Executor):
 def trace_of(version: int, nonce: str) -> str:
     """Return the trace of a write that a drain may note, as ``lua/lib/traces.lua`` keeps it."""
     return f"{version}.{nonce}"
+
+
+def _preceded(script: Script, keys: tuple[str, ...], found: Iterable[Preceding | None]) -> _Preceded:
+    before = [one for one in found if one]
+    if not before:
+        return script, keys, ()
+    whole = preceded(script.name, tuple(one.package for one in before))
+    further = chain.from_iterable(one.keys for one in before)
+    return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in before))
 
 
 def _text(score: Number | None) -> str:

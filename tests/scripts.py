@@ -12,7 +12,7 @@ import django_zrank
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 
-__all__ = ["FOLDERS", "every_script"]
+__all__ = ["FOLDERS", "every_script", "preceded_scripts"]
 
 _ROOT: Final = Path(django_zrank.__file__).parent
 
@@ -31,3 +31,13 @@ def every_script() -> Iterator[Script]:
     yield from {
         one.name: one for name, one in constants if isinstance(one, Script) and name[0] != "_"
     }.values()
+
+
+def preceded_scripts() -> dict[str, Script]:
+    """Return the scripts of the kernel with what parts put before them, as they are sent, by their names."""
+    parts: dict[str, list[str]] = {}
+    for folder in FOLDERS[1:]:
+        package = ".".join(folder.parent.relative_to(_ROOT.parent).parts)
+        for path in sorted(folder.glob("before/*.lua")):
+            parts.setdefault(path.stem, []).append(package)
+    return {name: scripts.preceded(name, tuple(packages)) for name, packages in parts.items()}

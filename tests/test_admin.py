@@ -170,6 +170,7 @@ def test_health(sign_in: Callable[..., Client], players: list[Player]) -> None:
     assert f"Generation {Generation.objects.get(index='player').generation} , term" in page
 
 
+@pytest.mark.part("write_behind")
 def test_scores_that_wait_to_be_flushed(sign_in: Callable[..., Client]) -> None:
     client, url = sign_in("view_ranking"), f"{LIST}{VideoRank.instance().name}/change/"
     video = Video.objects.create()

@@ -519,20 +519,6 @@ DECLARATIONS = [
         get_queryset=rows(Result.objects.filter(season__is_over=False)),
     ),
     *(
-        declaring(
-            "zrank.E035", f"write_behind {kind!r} of {order}", match, order=order, write_behind=kind, **more
-        )
-        for kind, order, match, more in [
-            ("often", ("-level",), "expected one of 'increment', 'best', 'latest', not 'often'", {}),
-            ("best", ("-level", "pk"), "one criterion", {}),
-            ("best", ("pk",), "not a plain column of testapp.Player itself", {}),
-            ("best", ("-points",), "not a plain column of testapp.Employee itself", {"model": Employee}),
-            ("latest", ("-profile__points",), "not a plain column of testapp.Account", {"model": Account}),
-            ("latest", ("-exact",), "exact has no fixed number of decimal places", {"model": Ledger}),
-            ("latest", ("-is_active",), "is_active is neither an integer nor a decimal", {}),
-        ]
-    ),
-    *(
         declaring("zrank.E039", f"shards {shards!r}", f"Wrong.shards is {shards!r}", shards=shards)
         for shards in (0, 1025, -1, 2.0, True, "16", None)
     ),
@@ -700,7 +686,7 @@ def test_what_is_wrong_is_found(case: Case, settings: Any, monkeypatch: pytest.M
     assert_found(case, settings, monkeypatch)
 
 
-OF_PARTS = {"E038": "idle"}
+OF_PARTS = {"E035": "write_behind", "E038": "idle"}
 """The ids of errors that parts report."""
 
 WRONG: dict[str, Any] = {

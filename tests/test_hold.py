@@ -11,9 +11,8 @@ from redis import Redis
 
 from django_zrank import store as store_module
 from django_zrank.codec.layout import PLAIN, Layout
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.store import Change, Store
-from tests.builds import TERM, load_rows, shadow, start
+from tests.builds import load_rows, start
 from tests.writes import apply_changes, begin_write
 
 CEILING = 3000
@@ -151,44 +150,3 @@ def commands_of(client: Redis, operation: Operation) -> int:
     operation()
     stats: Any = client.info("commandstats")
     return sum(one["calls"] for one in stats.values())
-
-
-@pytest.mark.parametrize("key", ["", "k"])
-@pytest.mark.parametrize("layout", [PLAIN, FACETS], ids=["plain", "facets"])
-def test_a_rebuild_at_most_doubles_the_commands_of_an_increment(
-    zrank: Redis, layout: Layout, key: str
-) -> None:
-    store = built(layout)
-    ask = ChangeScores(layout, "sum", (0, 10**9), [(str(pk), 1) for pk in range(100)], key, 60)
-    store.run(ask.query)
-    zrank.delete(store.keys.once(key))
-    idle = commands_of(zrank, lambda: store.run(ask.query))
-    zrank.delete(store.keys.once(key))
-    start(store, "b")
-    assert load_rows(store, "b", changes(layout))
-    assert commands_of(zrank, lambda: store.run(ask.query)) <= 2 * idle + 10
-    totals = {pk: zrank.zscore(shadow(store, "b"), str(pk)) for pk in (1, 99)}
-    assert layout.memberships or totals == {1: 2, 99: 100}
-
-
-@pytest.mark.parametrize(
-    ("rule", "expected"), [("sum", [5, 12, 7]), ("max", [5, 7, 7]), ("min", [5, 5, 7]), ("last", [5, 7, 7])]
-)
-def test_a_flush_is_put_back_by_few_commands(zrank: Redis, rule: str, expected: list[int]) -> None:
-    store = Store("held", PLAIN, rule)
-    start(store, "a")
-    assert load_rows(store, "a", changes(PLAIN))
-    assert store.swap_rebuilt("a")
-    zrank.hset(store.keys.pending, mapping={str(pk): 5 for pk in range(MANY)})
-    assert store.take_pending(TERM, 0, MANY)
-    zrank.hset(store.keys.pending, mapping={str(pk): 7 for pk in range(MANY - 1, MANY + 1)})
-
-    def reconcile() -> None:
-        store.reconcile_pending(
-            store.check_health(), 0, committed=False, everything=False, members=["1", "2"]
-        )
-
-    assert commands_of(zrank, reconcile) < 30
-    pending = zrank.hgetall(store.keys.pending)
-    assert len(pending) == MANY + 1 - 2
-    assert [int(pending[b"%d" % pk]) for pk in (0, MANY - 1, MANY)] == expected

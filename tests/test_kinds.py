@@ -449,9 +449,9 @@ def test_facets_by_rest(kind: Any) -> None:
 ROOT = Path(django_zrank.__file__).parent
 
 OTHERS = {
-    "codec/columns.py": "write_behind takes integers and decimals",
+    "write_behind/column.py": "write_behind takes integers and decimals",
     "idle/awake.py": "idle takes datetimes",
-    "sync/flush.py": "the column of write_behind",
+    "write_behind/flush.py": "the column of write_behind",
 }
 """Modules outside of ``codec/kinds.py`` that distinguish classes of fields, with the reason."""
 

@@ -21,7 +21,6 @@ from django_zrank.queries.draws import Draw
 from django_zrank.queries.positions import BareScore
 from django_zrank.queries.query import FULL, Query, Several, one, together
 from django_zrank.queries.request import Call, Request
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.queries.sharded import _ANSWERS as SHARDED_ANSWERS
 from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
@@ -134,12 +133,11 @@ def questions() -> set[type]:
 @pytest.mark.part("sql")
 def test_every_question_has_an_answer_by_sql() -> None:
     answers = import_module("django_zrank.sql")._ANSWERS
-    of_redis_alone = {ChangeScores}
-    assert questions() - of_redis_alone - {Several} == set(answers)
+    assert questions() - {Several} == set(answers)
 
 
 def test_every_question_has_an_answer_over_shards() -> None:
-    for_one_shard = {BareScore, ChangeScores}  # each is about members of one shard
+    for_one_shard = {BareScore}
     assert questions() - for_one_shard == set(SHARDED_ANSWERS)
 
 

@@ -35,6 +35,7 @@ DEFERRED = {
     # A declaration is below what is done with it.
     ("django_zrank.erase", "django_zrank.erase.erasure"),
     ("django_zrank.idle.touching", "django_zrank.idle.sweep"),
+    ("django_zrank.write_behind.changing", "django_zrank.write_behind.waking"),
 }
 """Imports within functions: (module, what it imports)."""
 
@@ -127,13 +128,14 @@ LAYERS = [
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",
+    "write_behind.keys write_behind.column write_behind.declaration write_behind.changes write_behind.changing",
     "idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
     "registry",
     "capture",
     "sync",
     "erase.erasure",
     "checks",
-    "idle",
+    "idle write_behind sync.flush",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]
@@ -197,8 +199,13 @@ NAMED = {
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",
     ("django_zrank.exceptions", "combined"): "exceptions stand in one module: FilterNotReady",
     ("django_zrank.exceptions", "erase"): "exceptions stand in one module: StillRanked",
+    (
+        "django_zrank.management.commands.zrank_status",
+        "write_behind",
+    ): "a column of its table is the flush lag",
     ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.transactions", "replicas"): "an error speaks of replicas of the database",
+    ("django_zrank.models", "write_behind"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
 }
 """Where code of the kernel still names a part, with the reason."""

@@ -17,14 +17,13 @@ from ..codec.fields import value_field
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Busy, StillRanked
+from ..extension import installed
 from ..models import Batch, Generation
 from ..queries.request import Call, Request
-from ..redis import scripts
 from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
 from ..sync.each_shard import EachShard
-from ..sync.flush import write_scores
 from ..sync.leftovers import other_shards
 from ..sync.marks import Processed, Seen, forget_batches, unmark, waiting_marks
 from ..sync.push import push
@@ -33,7 +32,7 @@ from . import Erased
 
 FORGET_VERSION: Final = Script("forget_version", __package__)
 
-_REMOVALS: Final = {"touched": "ZREM", "group": "ZREM", "seen": "ZREM"}
+_REMOVALS: Final = {"group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
 _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
@@ -74,9 +73,10 @@ def erase(index: Declaration, member: Any) -> Erased:
     if has_row:
         # A flush changes the row, which leaves marks for every index that reads it. The others' come first, too: after
         # this erasure they would name the member here again.
-        for one in (part, *_relatives(index, pk)):
-            if _is_pending(Store.of(one), one.to_text(pk)):
-                write_scores(one)
+        for each in (part, *_relatives(index, pk)):
+            for one in installed().values():
+                if one.holds(Store.of(each), each.to_text(pk)):
+                    one.bring(each)
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
     named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
@@ -87,7 +87,7 @@ def erase(index: Declaration, member: Any) -> Erased:
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
-    if has_row and _is_pending(store, text):
+    if has_row and any(one.holds(store, text) for one in installed().values()):
         raise Busy(
             f"Index {index.name!r}: the score of {text} has changed in Redis, and is not written to its row, which may "
             "be locked. Run sync_zrank, and erase the member then."
@@ -164,13 +164,6 @@ def _count_rankings(store: Store, member: str) -> int:
     return count
 
 
-def _is_pending(store: Store, member: str) -> bool:
-    """Return True if a change of the member's score is pending or in flight."""
-    taken, settled = store.read_meta("taken", "settled")
-    hashes = [store.keys.pending, *([store.keys.carried(int(taken))] if taken != settled else [])]
-    return any(store.read([Call("HEXISTS", (key,), (member,)) for key in hashes]))
-
-
 def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
     """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
     intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
@@ -187,9 +180,10 @@ def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
             is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
             if is_of_many or key == keys.seen(member):
                 calls.append((kind, Call("UNLINK", (key,))))
-            elif kind == "pending":
-                flush = key.removeprefix(keys.pending).removeprefix(":")
-                removed[kind] += store.call(scripts.DROP_PENDING, (keys.meta, key), (member, flush))
+            elif call := next(
+                filter(None, (one.removal(keys, key, member) for one in installed().values())), None
+            ):
+                removed[kind] += store.call(call.command, call.keys, call.arguments)
             elif kind in _REMOVALS:
                 calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
             removed["once"] += kind == "once"

@@ -9,27 +9,27 @@ from django.core.checks import CheckMessage
 
 from ..extension import Extension
 from ..queries.query import Query
+from ..queries.request import Call
+from ..redis.keys import Keys
 from ..store import Store
 from .checks import check_idle
 from .declaration import IdleIndex
 from .store import note_removal
 from .sweep import asleep_since, sweep, write_seen
-from .touching import touch
+from .touching import touch, touched_key
 
 __all__ = ["Idle"]
 
 
 class Idle(Extension[IdleIndex]):
     needs = ("model",)
+    is_timed = True
 
     def is_declared(self, index: IdleIndex) -> bool:
         return index.awake is not None
 
     def check(self, index: IdleIndex) -> Iterator[CheckMessage]:
         return check_idle(index)
-
-    def is_timed(self, index: IdleIndex) -> bool:
-        return index.awake is not None
 
     def before_rows(self, index: IdleIndex) -> int | None:
         return asleep_since(index)
@@ -51,6 +51,9 @@ class Idle(Extension[IdleIndex]):
 
     def report(self, members: int) -> str:
         return f"{members} fell asleep"
+
+    def removal(self, keys: Keys, key: str, member: str) -> Call | None:
+        return Call("ZREM", (key,), (member,)) if key == touched_key(keys) else None
 
     def rouse(self, index: IdleIndex, pks: Sequence[Any]) -> list[Any]:
         return write_seen(index, pks) if index.seen_field else []

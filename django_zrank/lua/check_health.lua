@@ -1,9 +1,8 @@
--- uses: server, keys, identity, values, pending
+-- uses: server, keys, identity, values
 -- Return the state that decides if the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live
 --       meta        hash of the index
---       pending     hash, member -> its pending change
 -- ARGV  generation  that generation, '' for none
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
 --       dense       '1' if distinct values are counted
@@ -12,27 +11,31 @@
 --         or 'evicted', or 'unknown' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
-local root, meta, pending = KEYS[1], KEYS[2], KEYS[3]
+local root, meta = KEYS[1], KEYS[2]
 local generation, lease, dense = unpack(ARGV)
+-- Functions of parts (lua/before): each returns true if keys of its part are missing that nobody removed.
+local parts = {}
+
+-- Libraries come here.
 
 local server, is_replica, is_first = identity()
 if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
 local state = redis.call('HMGET', meta, 'generation', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present',
-  'held', 'carried', 'taken', 'settled', 'traces', 'took')
+  'taken', 'traces', 'took')
 local live, building = state[1] or '', state[2] or ''
 if building ~= '' and is_silent(state[8], lease) then
   building = ''
 end
 local keys = 'unknown'
 if live ~= '' and live == generation then
-  local held, carried = state[10], state[11]
   keys = state[9] and not is_evicted(root, state[9]) and 'intact' or 'evicted'
-  if dense == '1' and is_torn(root) or held == 'evicted' or held and redis.call('EXISTS', pending) == 0
-    or carried and carried == state[12] and carried ~= state[13]
-    and redis.call('EXISTS', carried_key(pending, carried)) == 0 then
+  if dense == '1' and is_torn(root) then
     keys = 'evicted'
+  end
+  for _, is_lost in ipairs(parts) do
+    keys = is_lost() and 'evicted' or keys
   end
   -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
@@ -45,5 +48,5 @@ end
 return {
   'generation', live, 'building', building, 'behind', state[3] or '', 'applied', state[4] or '', 'accepted', state[5] or '',
   'term', state[6] or '', 'owner', state[7] or '', 'server', server,
-  'traces', state[14] or '', 'taken', state[12] or '', 'took', state[15] or '', 'history', is_first and 'first' or 'later', 'keys', keys,
+  'traces', state[11] or '', 'taken', state[10] or '', 'took', state[12] or '', 'history', is_first and 'first' or 'later', 'keys', keys,
 }

@@ -1,10 +1,9 @@
--- uses: clock, server, identity, pending, permissions
+-- uses: clock, server, identity, permissions
 -- Begin a rebuild, in place of one that is running or, if polite, only if none is.
 --
 -- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index
 --       doomed    set of the generations whose keys are to be unlinked: that of a killed rebuild is added
---       pending   hash, member -> its pending change
 -- ARGV  building  the new generation
 --       owner     name of the database's side
 --       server    identity of the server that is known under that term
@@ -15,15 +14,19 @@
 --         is another server.
 -- Cost  O(1).
 
-local recent, meta, doomed, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
 local building, owner, server, term, polite, lease = unpack(ARGV)
+-- Functions of parts (lua/before): each returns true if keys of its part are missing, and forgets them: the build is complete
+-- without them.
+local parts = {}
+
+-- Libraries come here.
 
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation', 'held', 'carried', 'rule',
-  'settled')
-local accepted, known, seen, applied, other, generation, held, carried, rule, settled = unpack(state, 1, 10)
+local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
+local accepted, known, seen, applied, other, generation = unpack(state, 1, 6)
 local is_same = accepted == server and known == term
 if other == building then
   return 'done' -- sent twice: the reply was lost
@@ -42,17 +45,9 @@ if other then
   redis.call('SADD', doomed, other)
 end
 redis.call('HDEL', meta, 'filled', 'guarded', 'loaded')
--- Changes that were evicted before this build are in no row, so it is complete without them.
-local is_pending = redis.call('EXISTS', pending) == 1
-local is_evicted = held == 'evicted' or held and not is_pending
-if is_evicted and is_pending then
-  redis.call('HSET', meta, 'held', rule or '')
-elseif is_evicted then
-  redis.call('HDEL', meta, 'held')
-end
-if carried and redis.call('EXISTS', carried_key(pending, carried)) == 0 then
-  is_evicted = is_evicted or carried ~= settled
-  redis.call('HDEL', meta, 'carried')
+local is_evicted = false
+for _, forget in ipairs(parts) do
+  is_evicted = forget() or is_evicted
 end
 -- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
 if generation and (is_evicted or not is_same) then

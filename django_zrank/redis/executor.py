@@ -143,11 +143,8 @@ class Executor:
                 return self.not_built()
             case ["UNHEALTHY", *_]:
                 return self.not_accepted()
-            case ["OTHERRULE", *_]:
-                return IndexUnavailable(
-                    f"Index {self.name!r}: changes under the former write_behind are not flushed yet; run "
-                    "sync_zrank, then scores can change again"
-                )
+            case ["UNAVAILABLE", *words]:
+                return IndexUnavailable(f"Index {self.name!r}: {' '.join(words)}")
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
 
     def not_accepted(self) -> IndexUnhealthy:

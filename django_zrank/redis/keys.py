@@ -6,7 +6,6 @@ The braces are a hash tag: every key of an index is in one slot, so that scripts
 from __future__ import annotations
 
 from functools import cache, cached_property, lru_cache
-from hashlib import sha256
 from typing import NamedTuple
 
 __all__ = ["Keys", "tag_of"]
@@ -30,13 +29,8 @@ class Keys(_Keys):
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
         last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
-        ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there.
-
-        With ``write_behind``: ``taken`` and ``settled``, the numbers of the last flushes that were begun and
-        finished; ``took``, the version of the last taking; ``kept``, the first flush whose contents are kept;
-        ``cursor``, how far takings have got in a round; ``identified``, when the server was last compared
-        with the accepted one; ``waiting``, since when something has been pending; ``rule``, by which changes are
-        combined, with its column and unit: ``sum:points:0``.
+        ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there; ``identified``, when the
+        server was last compared with the accepted one for a change that began there.
 
         Parts have further fields, and keys of their own."""
         return f"{self.tag}:meta"
@@ -45,20 +39,6 @@ class Keys(_Keys):
     def recent(self) -> str:
         """Sorted set: member -> version of its newest write. Guards against writes that arrive late."""
         return f"{self.tag}:recent"
-
-    @property
-    def pending(self) -> str:
-        """Hash: member -> its change, in units, that no flush has taken yet."""
-        return f"{self.tag}:pending"
-
-    def carried(self, flush: int) -> str:
-        """Hash: member -> its change, of those in a flush; kept for a few flushes. Scripts derive the name from
-        ``pending``."""
-        return f"{self.pending}:{flush}"
-
-    def once(self, key: str) -> str:
-        """Text, for a while: the changes made under an idempotency key; its name contains a digest of that key."""
-        return f"{self.tag}:once:{sha256(key.encode()).hexdigest()[:32]}"
 
     @property
     def watcher(self) -> str:

@@ -14,8 +14,9 @@ are sent are the commands that follow, and those of the libraries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from typing import Final
@@ -35,24 +36,29 @@ class Script:
     """A script: its name, its text, and the source that is sent.
 
     ``package``: the one whose folder ``lua`` it is in. Its libraries are in ``lua/lib`` there, or in the kernel's.
-    ``pending``: it takes scores from the database, for an index whose scores begin in Redis. The text in ``lua/before``
-    precedes it, and is neither sent nor run for other indexes.
+    ``parts``: the packages whose text in ``lua/before``, of the same name, precedes it.
     """
 
-    def __init__(self, name: str, package: str = KERNEL, *, pending: bool = False) -> None:
-        self.name = name
+    def __init__(self, name: str, package: str = KERNEL, parts: Sequence[str] = ()) -> None:
+        self.name, self.package, self.parts = name, package, tuple(parts)
         self.text = _read(name, package)
-        before = _read(f"before/{name}", package) if pending else ""
-        used = [*_libraries(before, package), *_libraries(self.text, package)]
-        self.libraries = tuple(dict.fromkeys(used))
-        libraries = [*(_library(one, package) for one in self.libraries), before]
+        texts = [*((_read(f"before/{name}", part), part) for part in parts), (self.text, package)]
+        # The library of a name: of the package whose text names it first.
+        used = {name: home for text, home in reversed(texts) for name in _libraries(text, home)}
+        self.libraries = tuple(dict.fromkeys(name for text, home in texts for name in _libraries(text, home)))
+        libraries = [*(_library(one, used[one]) for one in self.libraries), *(text for text, _ in texts[:-1])]
         first, _, rest = _checking(self.text, libraries).rpartition(_HERE)
-        parts = [first, *libraries, rest]
-        self.source = "\n".join(filter(None, parts))
+        self.source = "\n".join(filter(None, [first, *libraries, rest]))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
+
+
+@cache
+def preceded(name: str, parts: tuple[str, ...]) -> Script:
+    """Return a script of the kernel, with the texts of parts that precede it."""
+    return Script(name, parts=parts)
 
 
 def _read(name: str, package: str) -> str:
@@ -88,25 +94,18 @@ ABANDON_REBUILD: Final = Script("abandon_rebuild")
 ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
-CHANGE_SCORES: Final = Script("change_scores")
 CHECK_COUNTS: Final = Script("check_counts")
 CHECK_HEALTH: Final = Script("check_health")
-CONFIRM_FLUSH: Final = Script("confirm_flush")
 COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
 DEAL: Final = Script("deal")
-DROP_PENDING: Final = Script("drop_pending")
 FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
-INCREMENT_SCORES: Final = Script("increment_scores")
 READ_PAGE: Final = Script("read_page")
 READ_RANKS: Final = Script("read_ranks")
 READ_VALUES: Final = Script("read_values")
-RECONCILE_PENDING: Final = Script("reconcile_pending")
 REMEMBER_MEMBERS: Final = Script("remember_members")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
-SETTLE_FLUSH: Final = Script("settle_flush")
 START_REBUILD: Final = Script("start_rebuild")
 SWAP_REBUILT: Final = Script("swap_rebuilt")
-TAKE_PENDING: Final = Script("take_pending")
 UNLINK_GENERATION: Final = Script("unlink_generation")

@@ -62,7 +62,7 @@ def asking(reader: Reader, ask: Callable[[Any], Query[Answer]], view: View) -> Q
     ``ask`` makes a query of the keys that are live. The primary is asked about groups, and about scores that change in
     Redis: a replica's position doesn't cover these.
     """
-    if not reader.index.rule and view.is_replicated:
+    if not reader.index.is_ahead and view.is_replicated:
         return replicas_of(reader).asking(ask)
     return reader.running(ask, reader.health)
 

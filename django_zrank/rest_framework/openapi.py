@@ -66,7 +66,7 @@ class IndexAutoSchema(AutoSchema):
 
     def get_indexes(self) -> list[RankIndex]:
         """The index that the view serves, or all that the path may name, as far as they support the action."""
-        needed = {"counts": "faceting", "change": "rule"}.get(self.view.action)
+        needed = {"counts": "faceting", "change": "is_ahead"}.get(self.view.action)
         try:
             is_any = self.view.index is None and self._names_index()
             indexes = registry.all() if is_any else [self.view.get_index()]

@@ -724,6 +724,6 @@ class ScoreViewSet(IndexViewSet):
         return Response({"pk": member.pk, "score": score}, headers=headers)
 
     def _get_changed_index(self) -> RankIndex:
-        if not self.served.rule:
+        if not self.served.is_ahead:
             raise NotFound(_("The scores of this index can't be changed here."))
         return self.served

@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from ..declaration import Declaration
 from ..exceptions import NotBuilt
+from ..extension import declared
 from ..redis.trust import recorded
 from ..store import Store
 from .each_shard import EachShard
@@ -84,6 +85,7 @@ def _look(part: Declaration) -> tuple[int, Verdict, int, float]:
     store = Store.of(part)
     try:
         members, verdict = store.size(), examine_part(part)
-        return members, verdict, *(store.waiting() if part.rule else (0, 0.0))
+        waits = [one.waiting(store) for one in declared(part).values()]
+        return members, verdict, sum(n for n, _ in waits), max((lag for _, lag in waits), default=0.0)
     except NotBuilt:
         return 0, Verdict.EMPTY, 0, 0.0

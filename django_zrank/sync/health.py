@@ -15,9 +15,9 @@ from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, recorded
 from ..signals import repaired
 from ..store import Health, Store
 from .each_shard import EachShard
-from .flush import accept_server, are_lost
 from .leftovers import leave_databases, unlink_other_shards
 from .rebuild import note_build, rebuild
+from .terms import accept_server, is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -150,7 +150,7 @@ def _repair_part(part: Declaration) -> Verdict:
     """Repair one part, if that doesn't take a rebuild. Return the verdict before."""
     store = Store.of(part)
     verdict, health, row = _look(part)
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and are_lost(part, store):
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and is_behind(part, store):
         verdict = Verdict.FOREIGN
     if verdict in _CALM:
         return verdict

@@ -15,11 +15,13 @@ from django.db.models import F, QuerySet
 from ..capture.triggers import builds_of, departed, drop
 from ..declaration import Declaration
 from ..exceptions import Busy, CaptureError, IndexUnavailable
+from ..extension import installed
 from ..models import TABLES, Batch, Capture, Generation, Mark
 from ..redis.trust import RETIRED, TESTS, is_accepted, recorded
 from ..registry import registry
 from ..store import Store
-from .flush import accept_server, flush, write_scores
+from ..transactions import PATIENCE
+from .terms import accept_server
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -91,7 +93,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     builds = {*filter(None, store.read_meta("generation", "building"))}
     left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
     if not (foreign or left.foreign):
-        left.pending, _ = store.waiting()
+        left.pending = sum(one.waiting(store)[0] for one in installed().values())
     if left.pending:
         return left
     if foreign or not left.foreign:
@@ -183,11 +185,13 @@ def _unlink_shard(part: Declaration) -> None:
             # Its server may have restarted, or failed over.
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)
-            flush(part)
+            for one in installed().values():
+                one.work(part, limit=None, patience=PATIENCE, skip_locked=False)
         # Processes of the former release may have changed scores until here.
         store.call("HDEL", (store.keys.meta,), ("generation", "building"))
-        if store.waiting()[0]:
-            write_scores(part)
+        for one in installed().values():
+            if one.waiting(store)[0]:
+                one.bring(part)
     store.unlink_all()
     for model in (Batch, Generation):
         model.objects.using(part.get_using()).filter(index=part.name)._raw_delete(part.get_using())
@@ -204,7 +208,9 @@ def pending_elsewhere(index: Declaration) -> tuple[int, str]:
         with suppress(IndexUnavailable):
             store = Store.of(part)
             (owner,) = store.read_meta("owner")
-            if owner not in ("", TESTS, recorded(part).owner) and (count := store.waiting()[0]):
+            if owner not in ("", TESTS, recorded(part).owner) and (
+                count := sum(one.waiting(store)[0] for one in installed().values())
+            ):
                 pending += count
                 owners.add(owner)
     for alias in connections if owners else ():

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from ..declaration import Declaration
 from ..exceptions import Busy, NotBuilt
+from ..extension import installed
 from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..redis.trust import keep, lacked_batches, recorded
@@ -227,8 +228,10 @@ def replay(index: Declaration, health: Health, *, noted: Generation) -> int | No
             marks = [Mark(index=index.whole.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
-        # Batches of flushes are kept: the next server may lack them, too.
-        lost.filter(flush=None)._raw_delete(using)
+        gone = lost
+        for kept_too in filter(None, (one.keeps() for one in installed().values())):
+            gone = gone.exclude(kept_too)
+        gone._raw_delete(using)
         if number:
             Generation.objects.using(using).filter(index=index.name).update(
                 replayed_from=noted.replayed_from if unfinished else before + 1,

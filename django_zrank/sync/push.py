@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import itemgetter
 from secrets import token_hex
@@ -17,15 +17,15 @@ from django.utils import timezone
 
 from ..codec.units import Number
 from ..declaration import Declaration
-from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..extension import installed, timed
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..extension import timed
 from ..members import batched
 from ..queries.query import Query
 from ..redis import trust
-from ..signals import push_failed, unranked
+from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
-from ..transactions import is_open, require_synced, require_writable, without_waiting
+from ..transactions import require_synced, require_writable
 from . import rows
 from .each_shard import EachShard
 from .marks import Written
@@ -149,12 +149,12 @@ class Push:
             stores = [self.stores[part] for part in index.parts]
             require_synced(index.get_using())
             further = timed(index)
-            before = [None if self.saved else one.before_rows(index) for one in further]
+            before = {} if self.saved else {one: one.before_rows(index) for one in further}
             found = index.split(read(index, pks, *stores), itemgetter(0))
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
-                for one, noted in zip(further, before, strict=True):
-                    if note := one.removing(index, noted):
+                for one in further:
+                    if note := one.removing(index, before.get(one)):
                         self.shards.each(parts, lambda part, note=note: note(Store.of(part)))  # type: ignore[misc]
             if not self.saved:  # an idle connection may lead to a former primary
                 require_writable(index.get_using())
@@ -250,33 +250,13 @@ def read(
     index: Declaration, pks: Iterable[Any], *stores: Store
 ) -> Iterator[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
-    in ``stores``, those of all parts, what was flushed."""
+    in ``stores``, those of all parts, what extensions read with the rows."""
     pks = list(pks)
     for store in stores:
-        store.flushed = None
+        store.noted.clear()
     changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
     with timezone.override(None):  # a request's would move the limits of __date and __year
         for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
             # The database's spelling of the key, which may find "bob" by "BOB".
             changes[index.to_text(pk)] = score, membership
     return ((text, score, membership) for text, (score, membership) in changes.items())
-
-
-def _wake(sender: Declaration, members: Sequence[Any], **kwargs: Any) -> None:
-    connection = connections[sender.get_using()]
-    if is_open(connection):
-        return  # its snapshot may be old, and what it reads of its own may be rolled back
-    try:
-        with without_waiting(connection):
-            locked = [pk for one in installed().values() for pk in one.rouse(sender, members)]
-            push(sender, members)
-    except Busy as error:
-        raise IndexUnavailable(f"Index {sender.name!r}: the database is locked: {error}") from error
-    if locked:
-        names = ", ".join(map(str, locked[:5]))
-        raise IndexUnavailable(
-            f"Index {sender.name!r}: {names} can't be touched: another transaction has locked the row"
-        )
-
-
-unranked.connect(_wake, dispatch_uid="django_zrank.sync.push")

@@ -33,7 +33,6 @@ from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
 from .each_shard import EachShard
-from .flush import are_lost, reconcile
 from .leftovers import (
     leave_databases,
     note_databases,
@@ -44,6 +43,7 @@ from .leftovers import (
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
+from .terms import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -319,14 +319,15 @@ def _enter(
         update_briefly(rows, owner=row.owner)
     former = "" if health.owner in ("", TESTS, row.owner) else health.owner
     is_known = is_accepted(health, row) and not former
-    if is_known and has_all(row, health) and not are_lost(index, store):
+    if is_known and has_all(row, health) and not is_behind(index, store):
         return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server, traces=""):
         raise _superseded(index)
     # What has come since there was nothing pending for another database is written to this one.
     is_kept = bool(health.generation) and not (former and (discards or test))
-    reconcile(index, store, health, everything=not is_kept)
+    for one in installed().values():
+        one.accepting(index, health, everything=not is_kept)
     return row.owner, health.server, term, former
 
 

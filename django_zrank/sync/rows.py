@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from threading import local
@@ -21,7 +21,6 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
-    Subquery,
     TextField,
     Value,
 )
@@ -35,8 +34,7 @@ from ..codec.units import Number, is_queryable
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Unrankable
-from ..extension import timed
-from ..models import Generation
+from ..extension import declared, timed
 from ..recent import Recent
 from ..store import Store
 
@@ -173,15 +171,15 @@ def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
     if order_by or ranked.ordered:
         ranked = ranked.order_by(*order_by)
     columns = [fastest(index, path) for path in _columns(index)]
-    if index.column is None:
-        return ranked.values_list(*columns)
-    # In the same statement, because the number tells which flushes of each part the rows contain.
-    noted = Generation.objects.using(index.get_using()).values("flushed")
-    flushed = {
-        f"zrank_flushed_{at}": Subquery(noted.filter(index=part.name)) for at, part in enumerate(index.parts)
+    further = {
+        f"zrank_{name}_{at}": declared(index)[name].column(part)
+        for name in _reading(index)
+        for at, part in enumerate(index.parts)
     }
-    noting: QuerySet[Any] = ranked.annotate(**flushed)
-    return noting.values_list(*columns, *flushed)
+    if not further:
+        return ranked.values_list(*columns)
+    noting: QuerySet[Any] = ranked.annotate(**further)
+    return noting.values_list(*columns, *further)
 
 
 def select_among(index: Declaration, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
@@ -203,9 +201,9 @@ def encode(
     index: Declaration, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
 ) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
-    of all parts, the last flush that the rows contain. Rows that can't be read or ranked are logged and skipped."""
-    if stores and index.column is not None:
-        rows = _note_flush(rows, stores)
+    of all parts, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
+    if stores and (read := _reading(index)):
+        rows = _noting(rows, [(store.noted, name) for name in read for store in stores])
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, key_type, name = index.from_text, index.pk_type, _namer(index)
@@ -225,10 +223,18 @@ def encode(
             yield row[0], score, tie + names
 
 
-def _note_flush(rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[Sequence[Any]]:
+@cache
+def _reading(index: Declaration) -> list[str]:
+    """Return the names of the extensions that read a column."""
+    return [name for name, one in declared(index).items() if one.column(index) is not None]
+
+
+def _noting(
+    rows: Iterable[Sequence[Any]], columns: Sequence[tuple[dict[str, Any], str]]
+) -> Iterator[Sequence[Any]]:
     for row in rows:
-        for store, flushed in zip(stores, row[-len(stores) :], strict=True):
-            store.flushed = flushed or 0
+        for (noted, name), value in zip(columns, row[-len(columns) :], strict=True):
+            noted[name] = value
         yield row
 
 

@@ -24,8 +24,8 @@ from ..redis.isolation import may_use_redis
 from ..registry import registry
 from ..transactions import belongs_to
 from .drain import drain_soon
-from .flush import flush_soon
 from .push import try_push
+from .upkeep import work_soon
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -269,7 +269,7 @@ class Touched:
             with _logging(index):
                 if monotonic() < until:
                     drain_soon(index)
-                    flush_soon(index)
+                    work_soon(index)
 
     def members_of(self, index: Declaration) -> set[Any]:
         """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""

@@ -31,7 +31,6 @@ from ..signals import drift_found
 from ..store import Replaced, Store
 from ..transactions import PATIENCE, refuse_transaction
 from .drain import drain
-from .flush import flush
 from .gauges import read_gauges
 from .health import Verdict, examine
 from .marks import leave, waiting_marks
@@ -493,45 +492,54 @@ class _Part:
         that began in Redis to the row; and if it wasn't written between the two reads of Redis, both sides are of the
         same state of the row.
         """
-        flush(self.index, skip_locked=True)
         for one in installed().values():
             one.work(self.index, limit=None, patience=PATIENCE, skip_locked=True)
         drain(self.index)
-        *states, flushes = self.store.read(self.state(suspects))
-        before = dict(zip(suspects, zip(*states, strict=True), strict=True))
+        before = dict(
+            zip(suspects, self.states(self.store.read(self.state(suspects)), len(suspects)), strict=True)
+        )
         rows, marked = self.read_rows(suspects), self.marked(suspects)
         wrong, moving = dict[bytes, Example](), set[bytes]()
         for few in batched(suspects, _TOGETHER):
             wanted: dict[bytes, dict[_Place, Any]] = {}
             for member in few:
-                _, membership, _ = before[member]
+                _, membership, *_ = before[member]
                 row = self.places(member, *rows[member]) if member in rows else ()
                 named = [(name, stored) for name, stored, _ in self.places(member, None, membership)]
                 wanted[member] = dict.fromkeys([*named, *suspects[member]])
                 wanted[member] |= {(name, stored): value for name, stored, value in row}
             lookups = [self.call("ZMSCORE", *place) for each in wanted.values() for place in each]
-            *replies, flushed = self.store.read([*lookups, *self.state(few)], atomic=True)
-            values = iter(replies)
+            replies = self.store.read([*lookups, *self.state(few)], atomic=True)
+            values = iter(replies[: len(lookups)])
             found = {member: {place: next(values)[0] for place in each} for member, each in wanted.items()}
-            for member, state in zip(few, zip(*values, strict=True), strict=True):
+            states = self.states(replies[len(lookups) :], len(few))
+            for member, state in zip(few, states, strict=True):
                 if found[member] != wanted[member]:
                     wrong[member] = self.example(member, rows.get(member), wanted[member], found[member])
-                    taken, settled = flushed
-                    is_still = (before[member], flushes) == (state, flushed) and taken == settled
-                    if not is_still or state[2] is not None or member in marked:
+                    if before[member] != state or None in state[2:] or member in marked:
                         moving.add(member)
         return wrong, moving
 
     def state(self, members: Iterable[bytes]) -> list[Call]:
         """Return the calls that show if members are written: the versions of their newest writes, their memberships,
-        what is pending of them, and the flushes that were begun and settled."""
+        and what extensions need to tell if changes are on their way."""
         keys, members = self.keys, list(members)
         return [
             Call("ZMSCORE", (keys.recent,), members),
             Call("HMGET", (keys.memberships,), members),
-            Call("HMGET", (keys.pending,), members),
-            Call("HMGET", (keys.meta,), ("taken", "settled")),
+            *(call for one in installed().values() for call in one.state(keys, members)),
         ]
+
+    def states(self, replies: Sequence[Any], members: int) -> list[tuple[Any, ...]]:
+        """Return the state of each of so many members, from the replies to :meth:`state`. Beyond the first two values,
+        it has a None if changes of the member are on their way."""
+        versions, memberships, *others = replies
+        further: list[list[Any]] = []
+        for one in installed().values():
+            size = len(one.state(self.keys, ()))
+            further.append(one.settled(others[:size], members))
+            del others[:size]
+        return list(zip(versions, memberships, *further, strict=True))
 
     def member_of(self, name: bytes, stored: bytes) -> bytes:
         return stored if name == _MEMBERSHIPS else self.layout.split(stored)[1]

@@ -1,4 +1,4 @@
-"""The watcher: drains, repairs and flushes until the process ends."""
+"""The watcher: drains, repairs and does the work of extensions until the process ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
 from .drain import drain
 from .each_shard import EachShard
-from .flush import flush, flush_again, is_due
 from .health import Verdict, repair
+from .upkeep import is_due, work_again
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -48,16 +48,12 @@ class Synced(NamedTuple):
     marks: int
     rebuilt: bool
 
-    flushed: int = 0
-    """Members whose scores, begun in Redis, were written to their column."""
-
     worked: Counter[str] = Counter()
     """The numbers of members that extensions have worked on, by their names."""
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
         parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
-        parts += [f"{self.flushed} score{pluralize(self.flushed)} flushed"] if self.flushed else []
         parts += [one.report(self.worked[name]) for name, one in installed().items() if name in self.worked]
         return ", ".join(parts)
 
@@ -69,11 +65,11 @@ def sync(
     limit: int | None = None,
     due: Callable[[Declaration], bool] = lambda index: True,
 ) -> Synced:
-    """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, flush scores, do the
-    work of extensions, and process marks.
+    """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, do the work of
+    extensions, and process marks.
 
     ``look``: also check its triggers, and that the database takes writes. ``limit``: the most marks to process.
-    ``due``: a function that decides whether to flush scores and do the work of extensions now.
+    ``due``: a function that decides whether to do the work of extensions now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``OperationalError`` if the database takes no writes; and
@@ -94,24 +90,23 @@ def sync(
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
-    flushed, worked = 0, Counter[str]()
-    if due(index) or (look and index.column is None):  # an earlier release may have declared write_behind
-        try:
+    worked, is_time = Counter[str](), due(index)
+    for name, one in installed().items():
+        if is_time or (look and not one.is_declared(index)):  # an earlier release may have declared it
             # With a limit, rows that are locked have their turn the next time.
-            flushed = retry(partial(flush, index, limit=limit, skip_locked=limit is not None))
-        except Busy as error:
-            failure = failure or error
-        for name, one in installed().items():
             work = partial(one.work, index, limit=limit, patience=PATIENCE, skip_locked=limit is not None)
-            if members := retry(work):
-                worked[name] = members
-    if limit is not None and max([flushed, *worked.values()]) >= limit:
-        flush_again(index)
+            try:
+                if members := retry(work):
+                    worked[name] = members
+            except Busy as error:
+                failure = failure or error
+    if limit is not None and max(worked.values(), default=0) >= limit:
+        work_again(index)
     marks = retry(partial(drain, index, limit=limit))
     if failure:
         raise failure
     now = {part: Store.of(part).live.generation for part in before}
-    return Synced(marks, now != before, flushed, worked)
+    return Synced(marks, now != before, worked)
 
 
 def _generations(index: Declaration) -> dict[Declaration, str]:

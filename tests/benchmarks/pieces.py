@@ -82,8 +82,8 @@ class Measurement:
 
         self.ranked, self.size, self.rng = ranked, size, random.Random(1)
         self.index = ranked.instance()
-        self.store = Store(self.index.name, self.index.layout, "sum")
-        self.store.flushed = 0
+        self.store = Store.of(self.index)
+        self.store.noted = {"write_behind": 0}
         self.members = by_level(size)
         self.pks = range(10_000_000, 10_000_000 + size)
         about: Any = redis.info("server")
@@ -103,7 +103,7 @@ class Measurement:
 
     def operations(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         from django_zrank.idle.touching import Touch
-        from django_zrank.queries.scores import ChangeScores
+        from django_zrank.write_behind.changes import ChangeScores
 
         yield "rebuild", self.load
         self.store.swap_rebuilt(self.generation)

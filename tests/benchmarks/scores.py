@@ -37,7 +37,7 @@ def rate_of(clients: int, call: Callable[[], Any]) -> float:
 def flush_rates(pks: list[Any]) -> dict[str, list[float]]:
     """Members a second that are flushed, and that the statement of a flush changes by itself, interleaved."""
     from django_zrank.sync.drain import drain
-    from django_zrank.sync.flush import BATCH_SIZE, flush, merge_changes
+    from django_zrank.write_behind.flush import BATCH_SIZE, flush, merge_changes
     from tests.testapp.zrank import VideoRank
 
     index, scores = VideoRank.instance(), VideoRank.scores

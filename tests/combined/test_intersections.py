@@ -24,7 +24,6 @@ from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
 from django_zrank.queries.counts import Size
 from django_zrank.queries.request import Request
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.redis.executor import Executor
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
@@ -549,11 +548,14 @@ def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     assert store.run(lambda keys: Size().query(view, keys)) == 199
 
 
+@pytest.mark.part("write_behind")
 @pytest.mark.parametrize("begins_at", [0, 5])
 def test_scores_that_fall_in_redis_first(
     zrank: Redis, begins_at: int, between: Any, pages_of_ten: None
 ) -> None:
     """No version names these members, who move from what is left to read to what was read."""
+    from django_zrank.write_behind.changes import ChangeScores
+
     store = populate(Pieces, {pk: {**person(random.Random(pk)), "points": pk} for pk in range(1, 101)})
     Pieces.group("live").add(200)
 

@@ -6,25 +6,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.codec.layout import PLAIN
 from django_zrank.queries.view import View
 from django_zrank.store import Store
 from tests.populations import fill
 from tests.testapp.zrank import PlayerAscending
-
-from .scores import RULE
 
 
 @pytest.fixture
 def store(zrank: Redis) -> Store:
     """A built index of three members: 1, 2 and 3, each its own score."""
     return fill(PlayerAscending, {1: 1, 2: 2, 3: 3})
-
-
-@pytest.fixture
-def scores(store: Store) -> Store:
-    """The same index. Its scores begin in Redis."""
-    return Store(store.name, PLAIN, RULE)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,11 @@ from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
-from django_zrank.redis import executor, scripts
+from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
-from django_zrank.store import Change, Epoch, Flight, Replaced, Store
+from django_zrank.store import Change, Epoch, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill
 from tests.scripts import FOLDERS, every_script
@@ -52,6 +52,24 @@ def touch_members(store: Store) -> None:
     from django_zrank.idle.touching import Touch
 
     store.run(Touch(store.layout, ["1", "2"]).query)
+
+
+def change_scores(store: Store, layout: Layout, changes: list[tuple[str, int]], *key: Any) -> None:
+    from django_zrank.write_behind.changes import ChangeScores
+
+    store.run(ChangeScores(layout, "sum", (0, 9), changes, *key).query)
+
+
+def confirm_flush(store: Store) -> None:
+    from django_zrank.write_behind.store import Flight
+
+    pending_store(store).confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"])
+
+
+def pending_store(store: Store) -> Any:
+    from django_zrank.write_behind.store import PendingStore
+
+    return PendingStore(store.name, store.layout)
 
 
 def idle_store(store: Store) -> Any:
@@ -81,7 +99,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         NAMED["forget_version"], (store.keys.recent, store.keys.meta), ("1",)
     ),
     "drop_pending": lambda store: store.call(
-        scripts.DROP_PENDING, (store.keys.meta, store.keys.pending), ("1", "")
+        NAMED["drop_pending"], (store.keys.meta, f"{store.keys.tag}:pending"), ("1", "")
     ),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
@@ -89,20 +107,18 @@ CALLS: dict[str, Callable[[Store], Any]] = {
         store, Epoch("a", "b", "1", "r"), [Change("1", 5), Change("2", None)]
     ),
     "begin_write": lambda store: begin_write(store),
-    "change_scores": lambda store: store.run(
-        ChangeScores(store.layout, "sum", (0, 9), [("1", 1), ("2", 2)], "k", 60).query
-    ),
-    "increment_scores": lambda store: store.run(ChangeScores(PLAIN, "sum", (0, 9), [("1", 1)]).query),
-    "reconcile_pending": lambda store: store.reconcile_pending(
+    "change_scores": lambda store: change_scores(store, store.layout, [("1", 1), ("2", 2)], "k", 60),
+    "increment_scores": lambda store: change_scores(store, PLAIN, [("1", 1)]),
+    "reconcile_pending": lambda store: pending_store(store).reconcile_pending(
         store.check_health(), 3, committed=True, everything=False, members=["1", "2"]
     ),
     "touch_members": touch_members,
     "rest_members": lambda store: idle_store(store).rest_members(["1", "2"], timedelta(days=1)),
     "note_removal": lambda store: store.call(NAMED["note_removal"], (store.keys.meta,), (5,)),
     "note_swept": lambda store: idle_store(store).note_swept(idle_store(store).swept(), 5),
-    "confirm_flush": lambda store: store.confirm_flush(TERM, Flight(1, 1, "sum", {"1": 1, "2": 1}), ["1"]),
-    "settle_flush": lambda store: store.settle_flush(TERM, 1),
-    "take_pending": lambda store: store.take_pending(TERM, 0, 10),
+    "confirm_flush": confirm_flush,
+    "settle_flush": lambda store: pending_store(store).settle_flush(TERM, 1),
+    "take_pending": lambda store: pending_store(store).take_pending(TERM, 0, 10),
     "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="dense"),
@@ -122,8 +138,12 @@ CALLS: dict[str, Callable[[Store], Any]] = {
 
 def header(script: Script, section: str) -> list[str]:
     """The names that the header lists under KEYS or ARGV."""
+    return header_of(script.text, section)
+
+
+def header_of(text: str, section: str) -> list[str]:
     names, current = [], ""
-    for line in script.text.split("\n\n")[0].splitlines():
+    for line in text.split("\n\n")[0].splitlines():
         found = re.match(r"-- (KEYS|ARGV|Returns|Cost)?\s+(\S+)", line)
         if found:
             current = found[1] or current
@@ -152,7 +172,9 @@ def test_every_file_has_its_constant() -> None:
 
 
 def test_every_library_is_used() -> None:
-    assert {library for script in SCRIPTS for library in script.libraries} == set(LIBRARIES)
+    used = {library for script in SCRIPTS for library in script.libraries}
+    for_parts = {"writable"}
+    assert used | for_parts == set(LIBRARIES)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -232,16 +254,28 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
         suppress(Replaced),
     ):
         CALLS[script.name](store)
-    keys, args = next((call.keys, call.arguments) for call in calls if call.command is script)
+    sent, keys, args = next(
+        (call.command, call.keys, call.arguments)
+        for call in calls
+        if isinstance(call.command, Script) and call.command.name == script.name
+    )
+    before = [path.read_text() for path in BEFORE if path.stem == script.name] if sent.parts else []
+    lists = {
+        section: [
+            *header(script, section),
+            *(name for text in before for name in header_of(text, section) if name != "…"),
+        ]
+        for section in ("KEYS", "ARGV")
+    }
     for section, given in (("KEYS", keys), ("ARGV", args)):
-        listed = [name for name in header(script, section) if name != "-"]
+        listed = [name for name in lists[section] if name != "-"]
         if "…" in listed:
             assert len(given) >= len(listed) - 1
         else:
             assert len(given) == len(listed)
     roots = {"live", "shadow", "root", "ranking"}
-    names = {"seen": "seen:1", "once": store.keys.once("k").partition("}:")[2], "group": "group:live"}
-    for key, name in zip(keys, header(script, "KEYS"), strict=False):
+    names = {"seen": "seen:1", "once": f"once:{sha256(b'k').hexdigest()[:32]}", "group": "group:live"}
+    for key, name in zip(keys, lists["KEYS"], strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}
         elif name not in ("…", "intersection"):

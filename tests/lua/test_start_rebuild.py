@@ -7,8 +7,6 @@ from django_zrank.store import Change, Store
 from tests.builds import TERM, identity, load_rows, shadow, start
 from tests.writes import apply_changes, begin_write
 
-from .scores import RULE, change, take
-
 
 def test_leaves_the_live_index_alone_and_clears_what_was_left(zrank: Redis, store: Store) -> None:
     start(store, "killed")
@@ -102,59 +100,3 @@ def test_the_first_one_leaves_nothing_to_be_distrusted(zrank: Redis, store: Stor
     zrank.flushall()
     assert start(store, "first")
     assert store.check_health().behind == ""
-
-
-# What was evicted before it
-
-
-def evicted_after_a_swap(scores: Store) -> bool:
-    """True if the index counts as evicted once it is built again."""
-    assert start(scores, "next")
-    assert scores.check_health().behind == "rebuild"  # the live one lacks what was evicted
-    assert scores.swap_rebuilt("next")
-    assert scores.check_health().behind == ""
-    return scores.check_health().is_evicted
-
-
-def test_changes_that_were_evicted_are_in_no_row(scores: Store) -> None:
-    change(scores, {"1": 5})
-    scores.client.delete(scores.keys.pending)
-    assert not evicted_after_a_swap(scores)
-    assert scores.read_meta("held") == [""]
-
-
-def test_changes_since_those_that_were_evicted_are_missed_if_they_are(scores: Store) -> None:
-    change(scores, {"1": 5})
-    scores.client.delete(scores.keys.pending)
-    change(scores, {"2": 5})
-    assert scores.check_health().is_evicted
-    assert not evicted_after_a_swap(scores)
-    scores.client.delete(scores.keys.pending)
-    assert scores.check_health().is_evicted
-
-
-def test_a_flush_in_flight_that_was_evicted_is_in_no_row(scores: Store) -> None:
-    change(scores, {"1": 5})
-    assert take(scores)
-    scores.client.delete(scores.keys.carried(1))
-    assert scores.check_health().is_evicted
-    assert not evicted_after_a_swap(scores)
-
-
-def test_what_is_pending_and_in_flight_is_not_missed(scores: Store) -> None:
-    change(scores, {"1": 5})
-    assert take(scores)
-    change(scores, {"1": 5})
-    assert start(scores, "next")
-    assert scores.check_health().behind == ""
-    assert scores.read_meta("held", "carried") == [RULE, "1"]
-
-
-def test_a_flush_that_was_settled_may_be_forgotten(scores: Store) -> None:
-    change(scores, {"1": 5})
-    assert take(scores)
-    assert scores.settle_flush(TERM, 1)
-    scores.client.delete(scores.keys.carried(1))
-    assert start(scores, "next")
-    assert scores.check_health().behind == ""
-    assert scores.read_meta("carried") == [""]

@@ -10,14 +10,16 @@ from hashlib import sha1
 from typing import Any, Final
 from unittest import mock
 
-from django_zrank import declaration
 from django_zrank.index import RankIndex
 from django_zrank.redis import scripts, trust
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import flush, health, marks, push, rebuild
+from django_zrank.sync import health, marks, push, rebuild, terms
 from django_zrank.sync.marks import waiting_ids
-from tests.scripts import every_script
+from django_zrank.write_behind import changes, extension, flush
+from django_zrank.write_behind.declaration import WriteBehindIndex
+from django_zrank.write_behind.store import TAKE_PENDING, PendingStore
+from tests.scripts import every_script, preceded_scripts
 from tests.writes import begin_write
 
 __all__ = ["BROKEN", "recoded"]
@@ -68,7 +70,7 @@ def _marks_last() -> AbstractContextManager[Any]:
 @contextmanager
 def _no_history() -> Iterator[None]:
     with ExitStack() as stack:
-        for script in every_script():
+        for script in (*every_script(), *preceded_scripts().values()):
             if "identity" in script.libraries:
                 stack.enter_context(_rewritten(script, " .. '/' .. digits_after('master_replid:', info)", ""))
         yield
@@ -80,7 +82,7 @@ def _no_batches() -> AbstractContextManager[Any]:
     def broken(index: Any, health: Any, **known: Any) -> Any:
         return replay(index, health._replace(term=str(2**62)), **known)  # beyond all that was written
 
-    return mock.patch.object(flush, "replay", broken)
+    return mock.patch.object(terms, "replay", broken)
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def _any_term() -> Iterator[None]:
     """The database and Redis both compare a flush's term."""
     with (
         recoded(flush, "_carry", "term=term, flushed=flight", "flushed=flight"),
-        mock.patch.object(Store, "confirm_flush", return_value=True),
+        mock.patch.object(PendingStore, "confirm_flush", return_value=True),
     ):
         yield
 
@@ -143,7 +145,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "history": _no_history,
     "lost": partial(
         _rewritten,
-        scripts.START_REBUILD,
+        preceded_scripts()["start_rebuild"],
         "if generation and (is_evicted or not is_same) then",
         "if false then",
     ),
@@ -154,17 +156,19 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "flush marks": partial(mock.patch.object, flush, "_mark", lambda index, members: None),
     "merge": partial(
         _rewritten,
-        scripts.CHANGE_SCORES,
+        changes.CHANGE_SCORES,
         "waiting = redis.call('HMGET', pending, unpack(members))",
         "waiting = {}",
     ),
-    "write_behind": partial(recoded, declaration, "fingerprint", "if index.noted_rule:", "if False:"),
+    "write_behind": partial(mock.patch.object, WriteBehindIndex, "further_terms", lambda index: []),
     "number": _noted_later,
     "flushes": partial(
-        _rewritten, scripts.TAKE_PENDING, "if tonumber(state[3] or 0) < tonumber(had) then", "if false then"
+        _rewritten, TAKE_PENDING, "if tonumber(state[3] or 0) < tonumber(had) then", "if false then"
     ),
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
-    "reconcile": partial(mock.patch.object, flush, "reconcile", lambda *known: None),
-    "unknown flushes": partial(recoded, flush, "reconcile", "members=() if lost else members", "members=()"),
+    "reconcile": partial(mock.patch.object, extension, "reconcile", lambda *known: None),
+    "unknown flushes": partial(
+        recoded, extension, "reconcile", "members=() if lost else members", "members=()"
+    ),
 }

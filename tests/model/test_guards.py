@@ -27,11 +27,11 @@ from tests.model.broken import BROKEN
 from tests.model.page import title
 from tests.model.stage import INDEX, Pair, Stage, dumps
 from tests.model.test_model import PAGE
+from tests.parts.write_behind.test_flush_obstacles import trigger
+from tests.parts.write_behind.test_scores import column
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
-from tests.sync.test_flush_obstacles import trigger
 from tests.sync.test_releases import After, Before, ranked
-from tests.sync.test_scores import column
 from tests.testapp.models import Player, Video
 from tests.testapp.zrank import VideoRank
 

@@ -24,6 +24,7 @@ from tests.mutations.equivalent import EQUIVALENT
 TESTS: Final = (
     "tests/sync",
     "tests/lua",
+    "tests/parts",
     "tests/outside",
     "tests/model/test_code.py",
     "tests/model/test_guards.py",
@@ -31,7 +32,7 @@ TESTS: Final = (
 
 SCORES: Final = (
     *("flush", "take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
-    *("change_scores", "increment_scores", "writable", "held", "pending", "returns", "sums"),
+    *("change_scores", "increment_scores", "writable", "ruled", "held", "pending", "returns", "sums"),
 )
 """Files that the torture of scores runs."""
 

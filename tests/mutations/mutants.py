@@ -6,11 +6,11 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache, partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from hashlib import sha1
 from importlib import import_module
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from unittest import mock
 import django_zrank
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
+from tests.scripts import preceded_scripts
 
 __all__ = ["Mutant", "files_of", "mutants"]
 
@@ -28,7 +29,9 @@ MODULES: Final = {
     "sync.push": None,
     "sync.drain": None,
     "sync.marks": None,
-    "sync.flush": None,
+    "write_behind.flush": None,
+    "write_behind.store": None,
+    "idle.store": None,
     "store": (
         "Store.beginning_write",
         "Store.applying_changes",
@@ -43,24 +46,23 @@ MODULES: Final = {
         "Store.swap_rebuilt",
         "Store.abandon_rebuild",
         "Store.unlink_doomed",
-        "Store.take_pending",
-        "Store.confirm_flush",
-        "Store.settle_flush",
-        "Store.reconcile_pending",
-        "Store.waiting",
-        "Store.note_swept",
-        "Store.note_removal",
-        "Store.forget_version",
     ),
 }
 """The functions whose statements are left out; None for all of a module."""
 
 SCRIPTS: Final = (
     *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
-    *("change_scores", "increment_scores", "lib/writable", "lib/held"),
+    *("change_scores", "increment_scores", "lib/writable", "lib/ruled", "lib/held"),
     *("lib/pending", "lib/returns", "lib/sums"),
     *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
-    *("start_rebuild", "load_rows", "before/load_rows", "swap_rebuilt"),
+    *(
+        "start_rebuild",
+        "load_rows",
+        "before/load_rows",
+        "swap_rebuilt",
+        "before/start_rebuild",
+        "before/check_health",
+    ),
     *("abandon_rebuild", "unlink_generation"),
     *("check_health", "adopt_server", "finish_replay", "lib/server"),
     *("lib/memberships", "lib/values", "lib/bulk", "lib/permissions"),
@@ -291,6 +293,7 @@ def _rescripted(file: str, text: str) -> Iterator[None]:
     """Give a file of Lua another text, in all scripts that it is part of."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
+    found += preceded_scripts().values()
     with _reading(lambda each, before: text if each == file else before), ExitStack() as stack:
         for script in {id(one): one for one in found}.values():
             source = _made_again(script)
@@ -315,17 +318,4 @@ def _reading(change: Callable[[str, str], str]) -> Iterator[None]:
 
 def _made_again(script: Script) -> str:
     """Return the source of a script as its files say now."""
-    package, pending = _kind(script)
-    return Script(script.name, package, pending=pending).source
-
-
-@cache
-def _kind(script: Script) -> tuple[str, bool]:
-    """Return the package of a script, and True if what takes scores from Redis precedes it."""
-    packages = [".".join(("django_zrank", *path.relative_to(ROOT).parts[:-1])) for path in ROOT.rglob("lua")]
-    with mock.patch.object(scripts, "_read", _READ):
-        for package, pending in product(packages, (False, True)):
-            with suppress(FileNotFoundError):
-                if Script(script.name, package, pending=pending).source == script.source:
-                    return package, pending
-    raise LookupError(script)
+    return Script(script.name, script.package, script.parts).source

@@ -18,7 +18,6 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.combined import intersections
-from django_zrank.erase import erasure
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Generation, Job, Mark
 from django_zrank.redis.trust import recorded
@@ -26,6 +25,8 @@ from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.write_behind.extension import WriteBehind
+from django_zrank.write_behind.store import PendingStore
 from tests.keyspace import whole
 from tests.testapp.models import Competitor, Nickname, Ticket
 from tests.testapp.zrank import CompetitorRank, NicknameRank
@@ -156,7 +157,7 @@ def test_a_change_of_a_row_that_is_not_ranked_any_more_is_flushed_first(
     leave_traces(tickets)
     Ticket.objects.filter(pk=MEMBER).update(moment=None)
     with monkeypatch.context() as patch:
-        patch.setattr(erasure, "write_scores", lambda part: 0)  # as if its row were locked
+        patch.setattr(WriteBehind, "bring", lambda extension, part: None)  # as if its row were locked
         with pytest.raises(Busy, match=str(MEMBER)):
             tickets.erase(MEMBER)
     assert any("}:pending" in key for key in keys_with(zrank, *SPELLINGS))
@@ -173,7 +174,7 @@ def test_a_flush_in_flight_goes_on_without_a_deleted_member(tickets: type[RankIn
         tickets.scores.increment(pk, 100)
     for part in index.parts:  # as if the process was killed
         row = recorded(part)
-        Store.of(part).take_pending(row.term, row.flushed, 1000)
+        PendingStore.of(part).take_pending(row.term, row.flushed, 1000)
     Ticket.objects.filter(pk=MEMBER)._raw_delete("default")
     assert tickets.erase(MEMBER).removed["pending"] == 2
     assert keys_with(zrank, *SPELLINGS) == set()

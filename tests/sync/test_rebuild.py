@@ -22,7 +22,6 @@ from django_zrank.exceptions import NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync import rebuild as module
-from django_zrank.sync.flush import flush
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -461,8 +460,11 @@ def test_a_query_that_takes_longer_than_the_lease(
     rebuild_slowly(NicknameRank, come_by)
 
 
+@pytest.mark.part("write_behind")
 def test_heartbeats_where_scores_were_flushed(rebuild_slowly: Callable[..., None]) -> None:
     """What is flushed by no row that has come is no reason to refuse them."""
+    from django_zrank.write_behind.flush import flush
+
     video, index = Video.objects.create(views=1), VideoRank.instance()
     for _ in range(14):
         VideoRank.scores.increment(video)

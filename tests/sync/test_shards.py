@@ -47,7 +47,7 @@ from tests.servers import wait_for
 from tests.sync.capturing import table
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors
-from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile, Video
+from tests.testapp.models import Account, Club, Competitor, Guild, Player, Profile
 from tests.testapp.zrank import AccountRank, CompetitorRank, PlayerAscending
 from tests.writes import apply_changes, begin_write
 
@@ -837,44 +837,6 @@ def test_whatever_happens(
         pass
     assert examine(index) is Verdict.HEALTHY
     assert_mirrors(PlayerAscending)
-
-
-class TestScoresInRedis:
-    """Scores that begin in Redis follow into their columns, shard by shard."""
-
-    @pytest.fixture
-    def changed(self, declare: Callable[..., type[RankIndex]]) -> type[RankIndex]:
-        """An index in three shards, of twelve videos whose totals of 0 to 11 have each grown by 100 in Redis."""
-        index = declare(Video, "-total", write_behind="increment", shards=3)
-        videos = Video.objects.bulk_create(Video(total=n) for n in range(12))
-        sync(index)
-        for video in videos:
-            index.scores.increment({video: 100})
-        return index
-
-    def test_flushed_from_all_shards(self, changed: type[RankIndex]) -> None:
-        assert read_gauges(changed.instance()).pending == 12
-        assert sync(changed).flushed == 12
-        assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
-        sync(changed)
-        assert_mirrors(changed)
-        assert verify(changed.instance()).ok
-
-    @pytest.mark.parametrize("has_restarted", [False, True])
-    def test_nothing_is_lost_by_another_number_of_shards(
-        self, changed: type[RankIndex], zrank: Redis, has_restarted: bool
-    ) -> None:
-        before = changed.instance().parts
-        for part in before if has_restarted else ():
-            restart(part)
-        split(changed, 2)
-        install("default", [changed.instance()])  # as migrate does
-        sync(changed)
-        sync(changed)
-        assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
-        assert_mirrors(changed)
-        assert not any(zrank.keys(f"*{{{part.name}}}*") for part in before)
-        assert not Generation.objects.filter(index__in=[part.name for part in before]).exists()
 
 
 def build_on(cluster: Cluster, settings: Any, divide: Callable[..., RankIndex]) -> RankIndex:

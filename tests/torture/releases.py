@@ -126,8 +126,8 @@ class ReleasesDriver(Driver):
         return like_or_submit(self.members, chance)
 
     def perform(self, task: str, number: int, seed: int) -> None:
-        from django_zrank.sync.flush import flush
         from django_zrank.sync.rebuild import rebuild
+        from django_zrank.write_behind.flush import flush
 
         chance = random.Random(seed)
 

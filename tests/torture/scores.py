@@ -302,20 +302,20 @@ def keep(seed: int, indexes: Sequence[Any], work: Callable[[Any], object]) -> No
 
 def watch_for_ever(indexes: Sequence[Any], share: float = 0.5) -> None:
     """Watch, and flush in a share of all turns."""
-    from django_zrank.sync import flush
+    from django_zrank.sync import upkeep
     from django_zrank.sync import watch as watch_module
     from django_zrank.sync.watch import watch
 
-    flush.is_due = watch_module.is_due = lambda index: random.random() < share
+    upkeep.is_due = watch_module.is_due = lambda index: random.random() < share
     watch([index.instance() for index in indexes], interval=0.05, stop=Event())
 
 
 def dawdle() -> None:
     """Let flushes take their time between their steps: a short run is to meet them there."""
-    from django_zrank.store import Store
+    from django_zrank.write_behind.store import PendingStore
 
     for name in ("take_pending", "confirm_flush", "settle_flush"):
-        step = getattr(Store, name)
+        step = getattr(PendingStore, name)
 
         def late(*args: Any, step: Any = step) -> Any:
             if random.random() < 0.3:
@@ -325,14 +325,14 @@ def dawdle() -> None:
                 time.sleep(0.1 * random.random())
             return found
 
-        setattr(Store, name, late)
+        setattr(PendingStore, name, late)
 
 
 def settle_without_number() -> None:
     """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
     from django_zrank.models import Generation
-    from django_zrank.sync import flush
     from django_zrank.transactions import briefly
+    from django_zrank.write_behind import flush
 
     def carry(index: Any, column: Any, store: Any, flight: Any, term: int, patience: float) -> Any:
         writing = flush._Writing(index, column)
@@ -347,14 +347,14 @@ def settle_without_number() -> None:
 
 def leave_out_reconcile() -> None:
     """Accept servers without making what is pending there what the column lacks."""
-    from django_zrank.sync import flush, rebuild
+    from django_zrank.write_behind import extension
 
-    flush.reconcile = rebuild.reconcile = lambda *args, **kwargs: None
+    extension.reconcile = lambda *args, **kwargs: None
 
 
 def leave_marks_to_triggers() -> None:
     """Leave no marks of what a flush has carried."""
-    from django_zrank.sync import flush
+    from django_zrank.write_behind import flush
 
     flush._mark = lambda index, members: None
 
@@ -401,8 +401,8 @@ class Driver:
 
     def perform(self, task: str, number: int, seed: int) -> None:
         """Do what a process of this task does."""
-        from django_zrank.sync.flush import flush
         from django_zrank.sync.rebuild import rebuild
+        from django_zrank.write_behind.flush import flush
 
         if task == "change":
             change(self.log(number), seed, self.choose, self.send)
@@ -529,14 +529,14 @@ class Driver:
         """Bring indexes in step. A rebuild that was killed is in the way until it counts as dead: of others, and of
         flushes, which keep only so many for its query."""
         from django_zrank.exceptions import ZRankError
-        from django_zrank.store import Store
         from django_zrank.sync.watch import sync
+        from django_zrank.write_behind.store import PendingStore
 
         for index in self.indexes:
             for _ in range(50):
                 try:
                     sync(index.instance())
-                    if not any(Store.of(part).waiting()[0] for part in index.instance().parts):
+                    if not any(PendingStore.of(part).waiting()[0] for part in index.instance().parts):
                         break
                     time.sleep(0.2)
                 except (ZRankError, DatabaseError, InterfaceError):

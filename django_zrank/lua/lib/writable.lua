@@ -1,18 +1,14 @@
 -- uses: clock, identity, built
--- The state in which an index takes scores ahead of their column.
+-- The state in which an index takes changes ahead of the database.
 
--- Raise an error if this server may not take changes of scores, or not by 'rule', which also names their column and unit.
--- Returns the generation that is being built, if any; and the field 'held' (lib/held.lua). The first change by a rule notes
--- it, until nothing is pending by it (take_pending.lua). INFO takes longer than the rest of a change, so it is called at
--- most once a millisecond ('identified'): no server starts, or is promoted, within a millisecond of its last write.
-local function require_writable(meta, generation, rule)
-  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', 'rule', 'held')
-  local live, building, accepted, identified, noted, held = unpack(state)
+-- Raise an error if this server may not take them. Returns the generation that is being built, if any; and the further
+-- fields of the index's hash that are named. INFO takes longer than the rest of a change, so it is called at most once a
+-- millisecond ('identified'): no server starts, or is promoted, within a millisecond of its last write.
+local function require_writable(meta, generation, ...)
+  local state = redis.call('HMGET', meta, 'generation', 'building', 'server', 'identified', ...)
+  local live, building, accepted, identified = unpack(state, 1, 4)
   if live ~= generation then
     require_live(meta, generation)
-  end
-  if rule and noted and noted ~= rule then
-    error(redis.error_reply('OTHERRULE what is pending was changed by another rule'))
   end
   local now = clock()
   if math.abs(now - (identified or 0)) > 1000 then
@@ -25,12 +21,9 @@ local function require_writable(meta, generation, rule)
     redis.call('HSET', meta, 'identified', integer(now))
     redis.call('HSETNX', meta, 'waiting', integer(now))
   end
-  if rule and not noted then
-    redis.call('HSET', meta, 'rule', rule)
-  end
-  -- A build of another declaration stores members differently. It gets the change from the flush, which marks members.
+  -- A build of another declaration stores members differently. It gets the change from a mark.
   if building and string.match(building, '^(.-)%-') ~= string.match(live, '^(.-)%-') then
     building = nil
   end
-  return building, held
+  return building, unpack(state, 5, #state)
 end

@@ -12,10 +12,10 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.idle.touching import Touch
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.redis.sending import send_all
-from tests.sync.test_flush_obstacles import in_step, locked
-from tests.sync.test_scores import INDEX, STORE, videos  # noqa: F401
+from django_zrank.write_behind.changes import ChangeScores
+from tests.parts.write_behind.test_flush_obstacles import in_step, locked
+from tests.parts.write_behind.test_scores import INDEX, STORE, videos  # noqa: F401
 from tests.testapp.models import Video
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]

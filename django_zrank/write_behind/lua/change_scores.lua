@@ -1,4 +1,4 @@
--- uses: clock, writable, bulk, keys, memberships, pending, held, sums, ties, permissions
+-- uses: clock, ruled, bulk, keys, memberships, pending, held, sums, ties, permissions
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -15,7 +15,7 @@
 --       …           then pairs: member, change in units; 150 at most, each member once
 -- Returns {'done', score…}; with nothing changed {'replayed', score…} if this call was made before, {'missing', member…} if
 --         some aren't ranked, {'beyond', member…} if scores would leave the column's range, or {'reused'} if another call
---         was made under this name. The error UNHEALTHY if the server is not the one that was accepted, OTHERRULE if
+--         was made under this name. The error UNHEALTHY if the server is not the one that was accepted, UNAVAILABLE if
 --         changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings of a member) * log(size)).
 
@@ -24,7 +24,7 @@ local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV,
 local FIRST = 8
 memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
 
-local building, held = require_writable(meta, generation, rule)
+local building, held = require_rule(meta, generation, rule)
 local operation = operation_of(rule)
 local is_best = operation == 'max' or operation == 'min'
 

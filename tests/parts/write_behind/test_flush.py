@@ -17,22 +17,21 @@ from django_zrank import IndexUnavailable
 from django_zrank.codec.layout import PLAIN
 from django_zrank.exceptions import Busy, IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
-from django_zrank.queries.scores import ChangeScores
 from django_zrank.recent import Recent
-from django_zrank.store import Store
-from django_zrank.sync import flush as module
-from django_zrank.sync.flush import flush
+from django_zrank.write_behind import flush as module
+from django_zrank.write_behind.changes import ChangeScores
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.store import PendingStore
+from tests.sync.conftest import Clock
+from tests.sync.interruptions import just_after, just_before
+from tests.sync.mirror import contents
 from tests.testapp.models import Video
 from tests.testapp.zrank import PlayerAscending, VideoRank
-
-from .conftest import Clock
-from .interruptions import just_after, just_before
-from .mirror import contents
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
 INDEX = VideoRank.instance()
-STORE = Store.of(INDEX)
+STORE = PendingStore.of(INDEX)
 
 
 @pytest.fixture
@@ -159,7 +158,7 @@ def test_a_flush_that_changes_no_row_leaves_marks(videos: list[Video]) -> None:
 def test_a_flush_that_another_process_completes_is_written_once(
     videos: list[Video], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    just_after(monkeypatch, Store, "take_pending", lambda: flush(INDEX))
+    just_after(monkeypatch, PendingStore, "take_pending", lambda: flush(INDEX))
     flush(INDEX)
     assert (written(), waits()) == (8, 0)
 
@@ -168,14 +167,14 @@ def test_a_flush_of_which_another_process_puts_some_back_is_written_once(
     videos: list[Video], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That one has found them locked."""
-    confirm = Store.confirm_flush
+    confirm = PendingStore.confirm_flush
 
-    def put_back(store: Store, term: int, flight: Any, left: Any) -> bool:
-        monkeypatch.setattr(Store, "confirm_flush", confirm)
+    def put_back(store: PendingStore, term: int, flight: Any, left: Any) -> bool:
+        monkeypatch.setattr(PendingStore, "confirm_flush", confirm)
         assert store.confirm_flush(term, flight, [str(videos[0].pk)])
         return store.confirm_flush(term, flight, left)
 
-    monkeypatch.setattr(Store, "confirm_flush", put_back)
+    monkeypatch.setattr(PendingStore, "confirm_flush", put_back)
     assert flush(INDEX) == 8
     assert (written(), waits()) == (8, 0)
 
@@ -191,7 +190,7 @@ def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
         flush(INDEX)
         increment(*videos)
     before, rows = column(), Generation.objects.filter(index=INDEX.name)
-    just_after(monkeypatch, Store, "take_pending", lambda: rows.update(**note))
+    just_after(monkeypatch, PendingStore, "take_pending", lambda: rows.update(**note))
     with pytest.raises(IndexUnhealthy):
         flush(INDEX)
     assert column() == before
@@ -200,7 +199,7 @@ def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
 def submit(value: int, rule: str, video: Video) -> None:
     """As another release does."""
     question = ChangeScores(PLAIN, rule, (0, 1000), [(str(video.pk), value)])
-    assert Store(INDEX.name, PLAIN, rule).run(question.query).verdict == "done"
+    assert PendingStore(INDEX.name, PLAIN, rule).run(question.query).verdict == "done"
 
 
 @pytest.mark.parametrize(("views", "left"), [(50, 0), (10, 1)], ids=["known", "unknown"])
@@ -210,7 +209,7 @@ def test_a_change_by_the_rule_of_another_release_that_comes_between(
     """It is written by that rule; or left, if no column can take it."""
     video = Video.objects.create(views=10)
     STORE.client.hdel(STORE.keys.meta, "rule")
-    just_before(monkeypatch, Store, "take_pending", lambda: submit(50, "max:views:0", video))
+    just_before(monkeypatch, PendingStore, "take_pending", lambda: submit(50, "max:views:0", video))
     if left:
         monkeypatch.setattr(module.Column, "of_noted", mock.Mock(side_effect=FieldError("which?")))
     assert flush(INDEX) == 1 - left
@@ -290,13 +289,13 @@ def test_a_flush_of_which_all_rows_are_locked_is_taken_once(
     videos: list[Video], merging: Merge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merging(locking(*videos))
-    take, taken = Store.take_pending, []
+    take, taken = PendingStore.take_pending, []
 
-    def note(store: Store, *given: Any) -> Any:
+    def note(store: PendingStore, *given: Any) -> Any:
         taken.append(given)
         return take(store, *given)
 
-    monkeypatch.setattr(Store, "take_pending", note)
+    monkeypatch.setattr(PendingStore, "take_pending", note)
     assert flush(INDEX, patience=0.0, skip_locked=True) == 0
     assert (len(taken), written(), waits()) == (1, 0, 8)
 

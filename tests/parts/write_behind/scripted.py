@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django_zrank.codec.layout import PLAIN
-from django_zrank.queries.scores import ChangeScores
-from django_zrank.store import Flight, Store
+from django_zrank.write_behind.changes import ChangeScores
+from django_zrank.write_behind.keys import carried_key, pending_key
+from django_zrank.write_behind.store import Flight, PendingStore
 from tests.builds import TERM
 
 __all__ = ["RULE", "carried", "change", "pending", "take"]
@@ -14,24 +15,24 @@ __all__ = ["RULE", "carried", "change", "pending", "take"]
 RULE = "sum:level:0"
 
 
-def change(store: Store, changes: dict[str, int]) -> None:
+def change(store: PendingStore, changes: dict[str, int]) -> None:
     found = store.run(ChangeScores(PLAIN, store.rule, (-(10**6), 10**6), list(changes.items())).query)
     assert found.verdict == "done"
 
 
-def take(store: Store, flushed: int = 0, *, term: int = TERM, limit: int = 100) -> Flight | None:
+def take(store: PendingStore, flushed: int = 0, *, term: int = TERM, limit: int = 100) -> Flight | None:
     return store.take_pending(term, flushed, limit)
 
 
-def _changes(store: Store, key: str) -> dict[str, int]:
+def _changes(store: PendingStore, key: str) -> dict[str, int]:
     found: Any = store.client.hgetall(key)
     return {member.decode(): int(change) for member, change in found.items()}
 
 
-def pending(store: Store) -> dict[str, int]:
-    return _changes(store, store.keys.pending)
+def pending(store: PendingStore) -> dict[str, int]:
+    return _changes(store, pending_key(store.keys))
 
 
-def carried(store: Store, number: int) -> dict[str, int]:
+def carried(store: PendingStore, number: int) -> dict[str, int]:
     """What a flush carries, as far as it is kept."""
-    return _changes(store, store.keys.carried(number))
+    return _changes(store, carried_key(store.keys, number))

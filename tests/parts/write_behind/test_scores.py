@@ -15,28 +15,29 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
-from django_zrank.store import Store
-from django_zrank.sync import flush as flush_module
 from django_zrank.sync import push as push_module
+from django_zrank.sync import upkeep
 from django_zrank.sync import verify as verification
-from django_zrank.sync import watch as watch_module
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind import flush as flush_module
+from django_zrank.write_behind.extension import WriteBehind
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.keys import pending_key
+from django_zrank.write_behind.store import PendingStore
+from tests.sync.mirror import contents
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 from tests.writes import apply_changes, begin_write
 
-from .mirror import contents
-
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
 INDEX = VideoRank.instance()
-STORE = Store.of(INDEX)
+STORE = PendingStore.of(INDEX)
 
 Declare = Callable[..., type[RankIndex]]
 
@@ -56,7 +57,7 @@ def column(index: type[RankIndex] = VideoRank) -> dict[str, Any]:
 
 
 def pending() -> dict[str, int]:
-    found: Any = STORE.client.hgetall(STORE.keys.pending)
+    found: Any = STORE.client.hgetall(pending_key(STORE.keys))
     return {member.decode(): int(change) for member, change in found.items()}
 
 
@@ -183,7 +184,7 @@ def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -
     assert done == 64
     STORE.abandon_rebuild(building)
     assert flush(INDEX) == 1
-    assert len(STORE.client.keys(f"{STORE.keys.pending}:*")) <= 8  # type: ignore[arg-type]
+    assert len(STORE.client.keys(f"{pending_key(STORE.keys)}:*")) <= 8  # type: ignore[arg-type]
     assert column()[str(videos[0].pk)] == 80
 
 
@@ -281,7 +282,7 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
     rebuild(new.instance())
     with pytest.raises(IndexUnavailable, match="the former write_behind"):
         new.scores.submit(video, 100)
-    rows = list(read(new.instance(), [video.pk], store := Store.of(new.instance())))
+    rows = list(read(new.instance(), [video.pk], store := PendingStore.of(new.instance())))
     epoch = begin_write(store)
     push(new.instance(), [video.pk])
     # What is pending by another rule is left to its flush, which marks the member.
@@ -297,7 +298,7 @@ def test_another_rule_begins_when_nothing_is_pending(declare: Declare) -> None:
 
 
 def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush_module, "_flushed", Recent())
+    monkeypatch.setattr(upkeep, "_done", Recent())
     VideoRank.scores.increment(videos[0], 5)
     videos[1].save()
     assert column()[str(videos[0].pk)] == 15
@@ -312,20 +313,26 @@ def test_a_save_flushes_what_is_due(videos: list[Video], monkeypatch: pytest.Mon
 def test_verify_knows_what_is_pending(
     videos: list[Video], interrupted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_module, "flush", lambda *args, **kwargs: 0)
+    work, is_locked = WriteBehind.work, True
+
+    def look(extension: WriteBehind, index: RankIndex, **how: Any) -> int:
+        """Flush nothing before the look at what seems wrong."""
+        return work(extension, index, **how) if how["skip_locked"] and not is_locked else 0
+
+    monkeypatch.setattr(WriteBehind, "work", look)
     first, second, third = videos
     VideoRank.scores.increment({first: 5, second: 5})
     interrupted(flush_module, "_carry")
     VideoRank.scores.increment({second: 1, third: 1})
     with monkeypatch.context() as patch:  # as if the rows were locked
-        patch.setattr(verification, "flush", lambda *args, **kwargs: 0)
         patch.setattr(verification, "_PAUSE", 0)
         report = verify(INDEX)
     assert (report.drift, report.unsettled) == (0, 3)
+    is_locked = False
     report = verify(INDEX)
     assert (report.drift, report.unsettled, pending()) == (0, 0, {})
     VideoRank.scores.increment(second)
-    interrupted(Store, "settle_flush")
+    interrupted(PendingStore, "settle_flush")
     assert verify(INDEX).drift == 0
     drain(INDEX)
     STORE.client.zincrby(STORE.live.root, 1, str(first.pk))
@@ -422,7 +429,7 @@ def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_t
     rebuild(INDEX)
     first, second, _ = videos
     VideoRank.scores.increment(first, 5)
-    interrupted(Store, "settle_flush")  # committed
+    interrupted(PendingStore, "settle_flush")  # committed
     image = dump(zrank)
     restart(zrank)
     sync(INDEX)  # another server

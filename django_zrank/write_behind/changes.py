@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..codec.layout import Layout
+from ..queries.query import Query, one
+from ..queries.request import Call
 from ..redis.keys import Keys
-from ..redis.scripts import CHANGE_SCORES, INCREMENT_SCORES
-from .query import Query, one
-from .request import Call
+from ..redis.scripts import Script
+from .keys import once_key, pending_key
 
 __all__ = ["CHANGES", "ChangeScores", "Changed"]
+
+CHANGE_SCORES: Final = Script("change_scores", __package__)
+INCREMENT_SCORES: Final = Script("increment_scores", __package__)
 
 CHANGES = 150
 """The most scores that one call changes, all at once, if each member is in one ranking only."""
@@ -33,7 +37,7 @@ class ChangeScores(NamedTuple):
     layout: Layout
 
     rule: str
-    """With its column and unit, as :attr:`~django_zrank.declaration.Declaration.noted_rule`."""
+    """With its column and unit, as :attr:`~.declaration.WriteBehindIndex.noted_rule`."""
 
     limits: tuple[int, int]
 
@@ -54,10 +58,10 @@ class ChangeScores(NamedTuple):
         changes = chain.from_iterable(self.changes)
         is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
         if self.rule.startswith("sum") and is_alone and not self.key:
-            names: tuple[str, ...] = (keys.root, keys.meta, keys.pending)
+            names: tuple[str, ...] = (keys.root, keys.meta, pending_key(keys))
             call = Call(INCREMENT_SCORES, names, (keys.generation, self.rule, *self.limits, *changes))
             return _parse((yield from one(call, writes=True, once=True)))
-        names = (keys.root, keys.meta, keys.pending, keys.once(self.key))
+        names = (keys.root, keys.meta, pending_key(keys), once_key(keys, self.key))
         how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
         call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
         return _parse((yield from one(call, writes=True, once=not self.key)))

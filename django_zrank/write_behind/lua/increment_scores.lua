@@ -1,4 +1,4 @@
--- uses: keys, writable, held, sums, permissions
+-- uses: keys, ruled, held, sums, permissions
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
 -- KEYS  live        root of the live generation: sorted set of all members
@@ -52,7 +52,7 @@ local function add(note)
 end
 
 -- Most calls are about one member, while nothing is being built, others have pending changes and the server was checked
--- a moment ago (see require_writable()). They end before the libraries are defined, which would take a fifth of the time.
+-- a moment ago (see lib/ruled.lua). They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
   local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
     redis.call('TIME')
@@ -68,7 +68,7 @@ end
 
 -- Libraries come here.
 
-local building, held = require_writable(meta, generation, rule)
+local building, held = require_rule(meta, generation, rule)
 require_commands(meta)
 local function note()
   note_held(meta, pending, rule, held)

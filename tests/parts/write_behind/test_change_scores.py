@@ -10,37 +10,38 @@ from redis import Redis, ResponseError
 from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.queries.request import Call
-from django_zrank.queries.scores import Changed, ChangeScores
 from django_zrank.redis.scripts import INCREMENT_SCORES
 from django_zrank.redis.sending import send_all
-from django_zrank.store import Change, Store
+from django_zrank.store import Change, PendingStore
+from django_zrank.write_behind.changes import Changed, ChangeScores
+from django_zrank.write_behind.keys import once_key, pending_key
 from tests.builds import TERM, load_rows, shadow, start
 
-from .scores import RULE, pending, take
+from .scripted import RULE, pending, take
 
 FACETED, DENSE = Layout(memberships=True), Layout(memberships=True, dense=True)
 SCRIPTS = pytest.mark.parametrize("key", ["", "k"], ids=["increment_scores", "change_scores"])
 
 
 def ask(
-    store: Store, changes: dict[str, int], key: str = "", limits: tuple[int, int] = (-100, 100)
+    store: PendingStore, changes: dict[str, int], key: str = "", limits: tuple[int, int] = (-100, 100)
 ) -> Changed:
     question = ChangeScores(store.layout, store.rule, limits, [*changes.items()], key, 60)
     found: Changed = store.run(question.query)
     return found
 
 
-def build(store: Store, name: str, rows: dict[str, int], membership: bytes = b"") -> None:
+def build(store: PendingStore, name: str, rows: dict[str, int], membership: bytes = b"") -> None:
     """Make members the live build."""
     assert start(store, name)
-    merged = Store(store.name, store.layout)
+    merged = PendingStore(store.name, store.layout)
     assert load_rows(merged, name, [Change(member, score, membership) for member, score in rows.items()])
     assert store.swap_rebuilt(name)
 
 
-def faceted(store: Store, layout: Layout = FACETED, rule: str = RULE) -> Store:
+def faceted(store: PendingStore, layout: Layout = FACETED, rule: str = RULE) -> PendingStore:
     """An index of the members 1, 2 and 3, each its own score, which stand in a ranking of a facet, too."""
-    found = Store(store.name, layout, rule)
+    found = PendingStore(store.name, layout, rule)
     build(found, "faceted", {"1": 1, "2": 2, "3": 3}, b"region:x")
     return found
 
@@ -52,7 +53,9 @@ def scores_of(client: Redis, key: str) -> dict[str, float]:
 
 @SCRIPTS
 @pytest.mark.parametrize("changes", [{"1": 5}, {"1": 5, "3": -7}], ids=["one", "two"])
-def test_all_members_are_changed(zrank: Redis, scores: Store, key: str, changes: dict[str, int]) -> None:
+def test_all_members_are_changed(
+    zrank: Redis, scores: PendingStore, key: str, changes: dict[str, int]
+) -> None:
     expected = {member: int(member) + by for member, by in changes.items()}
     found = ask(scores, changes, key)
     assert (found.verdict, [int(score) for score in found.results]) == ("done", [*expected.values()])
@@ -76,7 +79,7 @@ def test_all_members_are_changed(zrank: Redis, scores: Store, key: str, changes:
     ],
 )
 def test_nothing_is_changed_if_one_can_not_be(
-    zrank: Redis, scores: Store, key: str, changes: dict[str, int], found: tuple[str, list[str]]
+    zrank: Redis, scores: PendingStore, key: str, changes: dict[str, int], found: tuple[str, list[str]]
 ) -> None:
     before = scores_of(zrank, scores.live.root)
     verdict, members = ask(scores, changes, key)
@@ -89,7 +92,7 @@ def test_nothing_is_changed_if_one_can_not_be(
 @SCRIPTS
 @pytest.mark.parametrize(("score", "by"), [(200, -5), (200, -150), (-200, 5), (-200, 250), (100, -1)])
 def test_a_score_beyond_the_range_may_return(
-    zrank: Redis, scores: Store, key: str, score: int, by: int
+    zrank: Redis, scores: PendingStore, key: str, score: int, by: int
 ) -> None:
     """As after the column's range was narrowed."""
     zrank.zadd(scores.live.root, {"1": score})
@@ -100,7 +103,7 @@ def test_a_score_beyond_the_range_may_return(
 
 
 @SCRIPTS
-def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: Store, key: str) -> None:
+def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: PendingStore, key: str) -> None:
     assert start(scores, "next")
     assert load_rows(scores, "next", [Change("1", 1), Change("2", 2)])
     for changes in ({"1": 5}, {"1": 5, "2": 5, "3": 5}):
@@ -110,7 +113,7 @@ def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: Store, 
 
 
 @SCRIPTS
-def test_a_rebuild_that_has_no_such_member_yet(zrank: Redis, scores: Store, key: str) -> None:
+def test_a_rebuild_that_has_no_such_member_yet(zrank: Redis, scores: PendingStore, key: str) -> None:
     assert start(scores, "next")
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
         assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
@@ -119,7 +122,7 @@ def test_a_rebuild_that_has_no_such_member_yet(zrank: Redis, scores: Store, key:
 
 @SCRIPTS
 def test_a_rebuild_of_another_declaration_gets_them_from_their_flush(
-    zrank: Redis, scores: Store, key: str
+    zrank: Redis, scores: PendingStore, key: str
 ) -> None:
     build(scores, "one-1", {"1": 1, "2": 2})
     assert start(scores, "other-1")
@@ -130,7 +133,7 @@ def test_a_rebuild_of_another_declaration_gets_them_from_their_flush(
 
 
 @SCRIPTS
-def test_the_build_that_was_put_in_place_is_changed(zrank: Redis, scores: Store, key: str) -> None:
+def test_the_build_that_was_put_in_place_is_changed(zrank: Redis, scores: PendingStore, key: str) -> None:
     believed = scores.live.generation
     build(scores, "second", {"1": 1, "2": 2})
     scores.believe(believed)
@@ -143,18 +146,18 @@ def test_the_build_that_was_put_in_place_is_changed(zrank: Redis, scores: Store,
 @SCRIPTS
 @pytest.mark.parametrize("changes", [{"1": 5}, {"1": 5, "3": -7}], ids=["one", "two"])
 def test_changes_that_were_evicted_are_missed_after_others(
-    scores: Store, key: str, changes: dict[str, int]
+    scores: PendingStore, key: str, changes: dict[str, int]
 ) -> None:
     assert ask(scores, changes, key).verdict == "done"
-    scores.client.delete(scores.keys.pending)
+    scores.client.delete(pending_key(scores.keys))
     assert ask(scores, changes, key and f"{key}2").verdict == "done"
     assert scores.check_health().is_evicted
 
 
 @SCRIPTS
-def test_another_rule_waits_until_the_former_is_flushed(scores: Store, key: str) -> None:
+def test_another_rule_waits_until_the_former_is_flushed(scores: PendingStore, key: str) -> None:
     assert ask(scores, {"1": 5}, key).verdict == "done"
-    other = Store(scores.name, PLAIN, "sum:other:0")
+    other = PendingStore(scores.name, PLAIN, "sum:other:0")
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
         with pytest.raises(IndexUnavailable):
             ask(other, changes, key and f"{key}2")
@@ -164,7 +167,7 @@ def test_another_rule_waits_until_the_former_is_flushed(scores: Store, key: str)
 @SCRIPTS
 @pytest.mark.parametrize("ahead", [-2000, 3600 * 10**6])
 def test_the_server_is_looked_at_again_after_a_millisecond(
-    zrank: Redis, scores: Store, key: str, ahead: int
+    zrank: Redis, scores: PendingStore, key: str, ahead: int
 ) -> None:
     """And before it, if the last look was noted by a clock that was ahead."""
     assert ask(scores, {"1": 5}, key).verdict == "done"
@@ -185,7 +188,7 @@ redis.call('HSET', KEYS[1], 'identified', string.format('%.0f', time[1] * 100000
 """
 
 
-def ask_at_once(store: Store, *changes: int, rule: str = RULE) -> list[Any]:
+def ask_at_once(store: PendingStore, *changes: int, rule: str = RULE) -> list[Any]:
     """Change the scores of the first members in the same moment in which the server has been looked at."""
     members = [(str(n), change) for n, change in enumerate(changes, 1)]
     question = ChangeScores(PLAIN, rule, (-100, 100), members)
@@ -197,25 +200,25 @@ def ask_at_once(store: Store, *changes: int, rule: str = RULE) -> list[Any]:
 
 
 @pytest.fixture
-def unseen(zrank: Redis, scores: Store) -> Store:
+def unseen(zrank: Redis, scores: PendingStore) -> PendingStore:
     """Who looks at the server again finds that it is another one; more is pending."""
     assert ask(scores, {"1": 5, "2": 5}).verdict == "done"
     zrank.hset(scores.keys.meta, "server", "another")
     return scores
 
 
-def test_the_server_is_not_looked_at_again_within_a_millisecond(zrank: Redis, unseen: Store) -> None:
+def test_the_server_is_not_looked_at_again_within_a_millisecond(zrank: Redis, unseen: PendingStore) -> None:
     assert ask_at_once(unseen, 7) == [b"done", 13]
     assert zrank.zscore(unseen.live.root, "1") == 13
     assert pending(unseen) == {"1": 12, "2": 5}
 
 
-def test_several_members_are_changed_within_a_millisecond(unseen: Store) -> None:
+def test_several_members_are_changed_within_a_millisecond(unseen: PendingStore) -> None:
     assert ask_at_once(unseen, 7, 8) == [b"done", 13, 15]
     assert pending(unseen) == {"1": 12, "2": 13}
 
 
-def test_a_rebuild_gets_the_change_within_a_millisecond(zrank: Redis, scores: Store) -> None:
+def test_a_rebuild_gets_the_change_within_a_millisecond(zrank: Redis, scores: PendingStore) -> None:
     assert start(scores, "next")
     assert load_rows(scores, "next", [Change("1", 1)])
     assert ask(scores, {"1": 5}).verdict == "done"
@@ -223,25 +226,25 @@ def test_a_rebuild_gets_the_change_within_a_millisecond(zrank: Redis, scores: St
     assert scores_of(zrank, shadow(scores, "next")) == {"1": 13}
 
 
-def test_another_rule_is_refused_within_a_millisecond(scores: Store) -> None:
+def test_another_rule_is_refused_within_a_millisecond(scores: PendingStore) -> None:
     assert ask(scores, {"1": 5}).verdict == "done"
     with pytest.raises(ResponseError, match="OTHERRULE"):
         ask_at_once(scores, 7, rule="sum:other:0")
 
 
-def test_the_first_change_is_noted_within_a_millisecond(scores: Store) -> None:
+def test_the_first_change_is_noted_within_a_millisecond(scores: PendingStore) -> None:
     """Or it would not be missed if it was evicted."""
     assert ask(scores, {"1": 5}).verdict == "done"
     assert take(scores)
     assert scores.settle_flush(TERM, 1)
     assert ask_at_once(scores, 7) == [b"done", 13]
-    scores.client.delete(scores.keys.pending)
+    scores.client.delete(pending_key(scores.keys))
     assert scores.check_health().is_evicted
 
 
 @pytest.mark.parametrize("change", [1000, -1000])
 def test_what_leads_beyond_the_range_is_refused_within_a_millisecond(
-    zrank: Redis, scores: Store, change: int
+    zrank: Redis, scores: PendingStore, change: int
 ) -> None:
     assert ask(scores, {"1": 5}).verdict == "done"
     assert ask_at_once(scores, change) == [b"beyond", b"1"]
@@ -251,22 +254,22 @@ def test_what_leads_beyond_the_range_is_refused_within_a_millisecond(
 # Calls under a key
 
 
-def test_a_call_that_was_made_returns_the_scores_as_they_are(zrank: Redis, scores: Store) -> None:
+def test_a_call_that_was_made_returns_the_scores_as_they_are(zrank: Redis, scores: PendingStore) -> None:
     assert ask(scores, {"1": 5, "2": 7}, "k").verdict == "done"
     assert ask(scores, {"1": 1}, "another").verdict == "done"
     verdict, found = ask(scores, {"2": 7, "1": 5}, "k")
     assert (verdict, [int(score) for score in found]) == ("replayed", [9, 7])
     assert pending(scores) == {"1": 6, "2": 7}
-    assert 0 < zrank.ttl(scores.keys.once("k")) <= 60
+    assert 0 < zrank.ttl(once_key(scores.keys, "k")) <= 60
 
 
-def test_a_call_that_was_made_is_refused_neither_for_its_range_nor_its_rule(scores: Store) -> None:
+def test_a_call_that_was_made_is_refused_neither_for_its_range_nor_its_rule(scores: PendingStore) -> None:
     assert ask(scores, {"1": 99}, "k").verdict == "done"
     assert ask(scores, {"1": 99}, "k").verdict == "replayed"
 
 
 @pytest.mark.parametrize("other", [{"1": 6}, {"2": 5}, {"1": 5, "2": 5}])
-def test_a_key_names_one_call(scores: Store, other: dict[str, int]) -> None:
+def test_a_key_names_one_call(scores: PendingStore, other: dict[str, int]) -> None:
     assert ask(scores, {"1": 5}, "k").verdict == "done"
     assert ask(scores, other, "k").verdict == "reused"
     assert pending(scores) == {"1": 5}
@@ -288,10 +291,10 @@ def test_a_key_names_one_call(scores: Store, other: dict[str, int]) -> None:
     ],
 )
 def test_what_a_rule_makes_of_a_score(
-    zrank: Redis, store: Store, operation: str, change: int, score: int, waits: dict[str, int]
+    zrank: Redis, store: PendingStore, operation: str, change: int, score: int, waits: dict[str, int]
 ) -> None:
     """What doesn't change it isn't pending, unless it may be later than a change of the column."""
-    scores = Store(store.name, PLAIN, f"{operation}:level:0")
+    scores = PendingStore(store.name, PLAIN, f"{operation}:level:0")
     found = ask(scores, {"2": change})
     assert (found.verdict, [int(one) for one in found.results]) == ("done", [score])
     assert scores_of(zrank, scores.live.root)["2"] == score
@@ -301,9 +304,9 @@ def test_what_a_rule_makes_of_a_score(
 
 @pytest.mark.parametrize(("operation", "waits", "change"), [("max", 50, 30), ("min", -50, -30)])
 def test_a_change_that_waits_is_better_than_the_score_of_another_build(
-    store: Store, operation: str, waits: int, change: int
+    store: PendingStore, operation: str, waits: int, change: int
 ) -> None:
-    scores = Store(store.name, PLAIN, f"{operation}:level:0")
+    scores = PendingStore(store.name, PLAIN, f"{operation}:level:0")
     assert ask(scores, {"2": waits}).verdict == "done"
     build(scores, "another", {"1": 1, "2": 2})
     found = ask(scores, {"2": change})
@@ -314,9 +317,9 @@ def test_a_change_that_waits_is_better_than_the_score_of_another_build(
 @pytest.mark.parametrize("operation", ["max", "min", "last"])
 @pytest.mark.parametrize(("score", "change"), [(2, 101), (2, -101), (200, 150), (-200, -150)])
 def test_a_score_that_is_set_stays_in_the_range(
-    zrank: Redis, store: Store, operation: str, score: int, change: int
+    zrank: Redis, store: PendingStore, operation: str, score: int, change: int
 ) -> None:
-    scores = Store(store.name, PLAIN, f"{operation}:level:0")
+    scores = PendingStore(store.name, PLAIN, f"{operation}:level:0")
     zrank.zadd(scores.live.root, {"2": score})
     after = {"max": max(score, change), "min": min(score, change), "last": change}[operation]
     is_worse = (after > 100 and after > score) or (after < -100 and after < score)
@@ -327,7 +330,7 @@ def test_a_score_that_is_set_stays_in_the_range(
 
 
 @pytest.mark.parametrize("layout", [FACETED, DENSE], ids=["facets", "dense"])
-def test_every_ranking_of_a_member_is_changed(zrank: Redis, store: Store, layout: Layout) -> None:
+def test_every_ranking_of_a_member_is_changed(zrank: Redis, store: PendingStore, layout: Layout) -> None:
     scores = faceted(store, layout)
     assert ask(scores, {"1": 5, "2": 4}).verdict == "done"
     for ranking in ("", "region:x"):
@@ -340,7 +343,7 @@ def test_every_ranking_of_a_member_is_changed(zrank: Redis, store: Store, layout
 
 
 @pytest.mark.parametrize("layout", [FACETED, DENSE], ids=["facets", "dense"])
-def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: Store, layout: Layout) -> None:
+def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: PendingStore, layout: Layout) -> None:
     """By the facets that a member has there."""
     scores = faceted(store, layout)
     assert start(scores, "next")
@@ -354,7 +357,7 @@ def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: Store, layou
         assert scores_of(zrank, next_build.values()) == {"2": 2, "6": 6}
 
 
-def test_a_ranking_that_was_evicted_is_missed(zrank: Redis, store: Store) -> None:
+def test_a_ranking_that_was_evicted_is_missed(zrank: Redis, store: PendingStore) -> None:
     scores = faceted(store)
     zrank.delete(scores.live.ranking("region:x"))
     assert ask(scores, {"1": 5}).verdict == "done"
@@ -363,9 +366,9 @@ def test_a_ranking_that_was_evicted_is_missed(zrank: Redis, store: Store) -> Non
 
 @SCRIPTS
 def test_a_score_that_tie_bytes_make_exact_is_beyond_what_changes(
-    zrank: Redis, store: Store, key: str
+    zrank: Redis, store: PendingStore, key: str
 ) -> None:
-    scores = Store(store.name, FACETED, RULE)
+    scores = PendingStore(store.name, FACETED, RULE)
     wide = b"\0" + bytes(8)
     build(scores, "wide", {"1": 1})
     zrank.zadd(scores.live.root, {wide + b"2": 2**60})
@@ -377,7 +380,7 @@ def test_a_score_that_tie_bytes_make_exact_is_beyond_what_changes(
     assert pending(scores) == {}
 
 
-def test_a_flush_takes_what_was_changed(scores: Store) -> None:
+def test_a_flush_takes_what_was_changed(scores: PendingStore) -> None:
     ask(scores, {"1": 5})
     ask(scores, {"1": 5, "2": 1})
     flight = take(scores)

@@ -33,18 +33,18 @@ from django_zrank.idle.sweep import sweep
 from django_zrank.idle.touching import touched_key
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.store import Store
-from django_zrank.sync import flush as flush_module
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind import flush as flush_module
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.store import PendingStore
 from tests.keyspace import everything, expected
+from tests.sync.mirror import standing
 from tests.testapp.models import Video
 from tests.writes import apply_changes, begin_write
-
-from .mirror import standing
 
 MONTH: Final = timedelta(days=30)
 
@@ -71,7 +71,7 @@ class Scores(RuleBasedStateMachine):
         self.index = self.ranked_by.instance()
         assert self.index.column
         self.field = self.index.column.field.name
-        self.stores = [Store.of(part) for part in self.index.parts]
+        self.stores = [PendingStore.of(part) for part in self.index.parts]
         for model in (Video, Mark, Batch, Generation):
             model.objects.all().delete()
         self.stores[0].client.flushdb()
@@ -94,7 +94,7 @@ class Scores(RuleBasedStateMachine):
     def known(self, n: int) -> int:
         return self.pks[n % len(self.pks)]
 
-    def store_of(self, pk: int) -> Store:
+    def store_of(self, pk: int) -> PendingStore:
         return self.stores[self.index.parts.index(self.index.part_of(str(pk)))]
 
     # Changes
@@ -143,7 +143,7 @@ class Scores(RuleBasedStateMachine):
     def flush(self) -> None:
         flush(self.index)
 
-    @rule(at=st.sampled_from([(flush_module, "_carry"), (Store, "settle_flush")]))
+    @rule(at=st.sampled_from([(flush_module, "_carry"), (PendingStore, "settle_flush")]))
     def flush_and_die(self, at: Any) -> None:
         with mock.patch.object(*at, kill), suppress(Killed):
             flush(self.index)
@@ -155,7 +155,7 @@ class Scores(RuleBasedStateMachine):
         """A push that dawdles: its rows are read now, and written later."""
         pk = self.known(n)
         part = self.index.part_of(str(pk))
-        store = Store.of(part)
+        store = PendingStore.of(part)
         return store, begin_write(store), list(read(part, [pk], store))
 
     @rule(reading=consumes(readings))

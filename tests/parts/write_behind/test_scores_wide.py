@@ -11,12 +11,12 @@ from django.db import connections
 from redis import Redis
 
 from django_zrank import NotRanked, RankIndex
-from django_zrank.redis.scripts import CHANGE_SCORES, INCREMENT_SCORES
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
+from django_zrank.write_behind.changes import CHANGE_SCORES, INCREMENT_SCORES
+from django_zrank.write_behind.flush import flush
 from tests.test_hold import CEILING, watched
 from tests.testapp.models import Competitor, Video
 

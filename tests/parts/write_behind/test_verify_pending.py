@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from django_zrank.redis.trust import recorded
-from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.verify import verify
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.store import PendingStore
 from tests.sync.interruptions import comparing
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
@@ -33,7 +33,7 @@ def win_and_take(videos: list[Video]) -> None:
     """As a flush does that is killed, or still writes."""
     win(videos)
     row = recorded(INDEX)
-    assert Store.of(INDEX).take_pending(row.term, row.flushed, 10)
+    assert PendingStore.of(INDEX).take_pending(row.term, row.flushed, 10)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_change_at_any_step_is_not_drift(act: Callable[[list[Video]], object])
     """Two of three are wrong, so that all steps are taken. One of them changes before each step in turn, which may
     leave a mark that repairs it, and so does one that is right."""
     videos = [Video.objects.create(views=views) for views in (10, 20, 30)]
-    client = Store(INDEX.name).client
+    client = PendingStore(INDEX.name).client
 
     def verified(step: int) -> int:
         """The number of steps of a verification that ``act`` interrupts before one of them."""
         win(videos)
         drain(INDEX)
-        root = Store(INDEX.name).learn().root
+        root = PendingStore(INDEX.name).learn().root
         taken: list[int] = []
 
         def interrupt(at: int) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
+PACKAGE = "django_zrank.write_behind"
+
 ADD = """
 local members, changes = {'a', 'b'}, {ARGV[1], 1}
 add_pending(KEYS[1], members, changes)
@@ -30,7 +32,7 @@ def test_a_sum_is_exact_whatever_doubles_can_hold(
 ) -> None:
     zrank.delete("pending")
     zrank.hset("pending", "a", held)
-    run("sums", ADD, ["pending"], [change])
+    run("sums", ADD, ["pending"], [change], PACKAGE)
     assert zrank.hgetall("pending") == {b"a": str(held + change).encode(), b"b": b"1"}
-    run("sums", "add_pending(KEYS[1], {'a'}, {ARGV[1]})", ["pending"], [-change])
+    run("sums", "add_pending(KEYS[1], {'a'}, {ARGV[1]})", ["pending"], [-change], PACKAGE)
     assert zrank.hget("pending", "a") == str(held).encode()

@@ -16,13 +16,13 @@ from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.redis import loops, reader
 from django_zrank.scores import Scores
-from django_zrank.sync.flush import flush
+from django_zrank.write_behind.flush import flush
+from tests.sync.conftest import use_redis
+from tests.sync.mirror import contents
 from tests.test_async_versions import Both, verbs
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 
-from .conftest import use_redis
-from .mirror import contents
 from .test_scores import INDEX, STORE, column, pending, restart
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]

@@ -14,16 +14,19 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Generation
 from django_zrank.registry import registry
 from django_zrank.store import Store
-from django_zrank.sync import leftovers
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush, is_due
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.upkeep import is_due
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind import extension
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.keys import pending_key
+from django_zrank.write_behind.store import PendingStore
+from tests.sync.interruptions import just_before
+from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Video
 
-from .interruptions import just_before
-from .mirror import assert_mirrors, contents
 from .test_scores import Declare, column, dump, restore
 from .test_shards import split
 
@@ -60,13 +63,13 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     counted.scores.increment({first: 5, second: 7})
     new = released(counted)
     due = {"due": is_due} if watched else {}
-    assert sync(new, **due).flushed == 2
+    assert sync(new, **due).worked["write_behind"] == 2
     assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
     assert "2 scores that began in Redis" in caplog.text
     # Of a process that still runs the release before: it would be flushed by nobody, one day.
     with pytest.raises(NotBuilt, match="another declaration"):
         counted.scores.increment(third)
-    assert sync(new, **due).flushed == 0
+    assert sync(new, **due).worked["write_behind"] == 0
     # And when it is declared again.
     sync(counted)
     assert counted.scores.increment(third, 2) == 4
@@ -81,7 +84,7 @@ def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_no
     new = released(counted)
     flush(new.instance())
     restore(zrank, image)
-    store = Store(counted.name)
+    store = PendingStore(counted.name)
     store.client.hset(store.keys.meta, "server", "old/history")
     Generation.objects.filter(index=counted.name).update(server="old/history")
     sync(new)
@@ -94,7 +97,7 @@ def test_an_order_that_can_not_take_them_is_named(
     """The column has another name by now, and which of two it is can't be told."""
     first, *_ = pks()
     counted.scores.increment(first, 5)
-    meta = Store(counted.name).keys.meta
+    meta = PendingStore(counted.name).keys.meta
     zrank.hset(meta, "rule", "sum:score:0")
     flush(released(counted, order=("-total", "views")).instance())
     assert "changes of 1 scores are pending" in caplog.text
@@ -105,7 +108,7 @@ def test_an_order_that_can_not_take_them_is_named(
 def test_a_column_that_was_renamed_takes_them(counted: type[RankIndex], zrank: Redis, noted: str) -> None:
     first, *_ = pks()
     counted.scores.increment(first, 5)
-    zrank.hset(Store(counted.name).keys.meta, "rule", noted)
+    zrank.hset(PendingStore(counted.name).keys.meta, "rule", noted)
     assert flush(counted.instance()) == 1
     assert column(counted)[str(first)] == 5 == contents(counted)[str(first)]
     assert counted.scores.increment(first) == 6
@@ -122,9 +125,9 @@ def test_what_is_pending_has_the_unit_of_its_release(
     index = declare(Video, f"-{path}", write_behind="increment")
     video = Video.objects.create(**{path: 10})
     sync(index)
-    keys = Store(index.name).keys
+    keys = PendingStore(index.name).keys
     zrank.hset(keys.meta, "rule", f"sum:{path}:{places}")
-    zrank.hset(keys.pending, str(video.pk), change)
+    zrank.hset(pending_key(keys), str(video.pk), change)
     push(index.instance(), [video.pk])
     if index.instance().noted_rule != f"sum:{path}:{places}":  # the score lacks what is pending
         assert index.ranking.score(video) == 10
@@ -170,16 +173,17 @@ def test_changes_in_former_shards_until_they_are_closed(
     first, *_ = pks()
     old = released(counted, write_behind="increment")
     acknowledged = 0
-    written = leftovers.flush
+    written = extension.flush
 
     def increment() -> None:
         nonlocal acknowledged
         old.scores.increment(first)
         acknowledged += 1
 
-    def change_after(index: RankIndex) -> int:
-        done = written(index)
-        increment()
+    def change_after(index: RankIndex, **how: Any) -> int:
+        done = written(index, **how)
+        if index.whole is not index:  # a former shard
+            increment()
         return done
 
     unlink_all = Store.unlink_all
@@ -189,7 +193,7 @@ def test_changes_in_former_shards_until_they_are_closed(
             increment()
         return unlink_all(store)
 
-    monkeypatch.setattr(leftovers, "flush", change_after)
+    monkeypatch.setattr(extension, "flush", change_after)
     monkeypatch.setattr(Store, "unlink_all", change_before)
     increment()
     split(counted, 2)
@@ -210,12 +214,12 @@ def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
         call_command("prune_zrank")
         assert "scores of 1 member are in no column yet" in capsys.readouterr().out
         registry.register(counted)
-        assert sync(counted).flushed == 1
+        assert sync(counted).worked["write_behind"] == 1
         assert column(counted)[str(first)] == 5
         sync(counted)
         counted.scores.increment(first)
         registry.unregister(counted)
         call_command("prune_zrank", counted.name)
-        assert not any(Store(counted.name).read_meta("generation", "building"))
+        assert not any(PendingStore(counted.name).read_meta("generation", "building"))
     finally:
         registry.register(counted)

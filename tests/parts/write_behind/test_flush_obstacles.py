@@ -15,16 +15,16 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import Busy
-from django_zrank.store import Store
-from django_zrank.sync.flush import flush
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import watch
+from django_zrank.write_behind.flush import flush
+from django_zrank.write_behind.store import PendingStore
+from tests.sync.mirror import contents
 from tests.testapp.models import Host, Video
 from tests.testapp.zrank import VideoRank
 
-from .mirror import contents
 from .test_scores import column
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
@@ -262,15 +262,15 @@ def test_a_sum_beyond_64_bits_is_refused(
 def test_a_flush_ends_while_scores_keep_changing(
     videos: list[Video], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle, flushes = Store.settle_flush, []
+    settle, flushes = PendingStore.settle_flush, []
 
-    def settle_then_change(store: Store, *given: Any) -> bool:
+    def settle_then_change(store: PendingStore, *given: Any) -> bool:
         flushes.append(given)
         assert len(flushes) < 20
         VideoRank.scores.increment({videos[0]: 1, videos[1]: 1})
         return settle(store, *given)
 
-    monkeypatch.setattr(Store, "settle_flush", settle_then_change)
+    monkeypatch.setattr(PendingStore, "settle_flush", settle_then_change)
     VideoRank.scores.increment({videos[0]: 1, videos[1]: 1})
     flush(INDEX)
     call_command("sync_zrank", INDEX.name)
@@ -285,23 +285,23 @@ def test_a_flush_that_two_processes_cut_differently_is_written_once(
     """One has read all of a flush; another finds a row locked, and puts its change back."""
     first, second = videos
     VideoRank.scores.increment({first: 7, second: 1})
-    take = Store.take_pending
+    take = PendingStore.take_pending
 
-    def take_then_cut(store: Store, *given: Any) -> Any:
+    def take_then_cut(store: PendingStore, *given: Any) -> Any:
         flight = take(store, *given)
-        monkeypatch.setattr(Store, "take_pending", take)
-        confirm = Store.confirm_flush
+        monkeypatch.setattr(PendingStore, "take_pending", take)
+        confirm = PendingStore.confirm_flush
 
-        def confirm_and_die(store: Store, *given: Any) -> bool:
+        def confirm_and_die(store: PendingStore, *given: Any) -> bool:
             assert confirm(store, *given)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Store, "confirm_flush", confirm_and_die)
+        monkeypatch.setattr(PendingStore, "confirm_flush", confirm_and_die)
         with locked(first), pytest.raises(KeyboardInterrupt):
             flush(INDEX, patience=0.0)
-        monkeypatch.setattr(Store, "confirm_flush", confirm)
+        monkeypatch.setattr(PendingStore, "confirm_flush", confirm)
         return flight
 
-    monkeypatch.setattr(Store, "take_pending", take_then_cut)
+    monkeypatch.setattr(PendingStore, "take_pending", take_then_cut)
     flush(INDEX)
     assert in_step() == {str(first.pk): 102, str(second.pk): 11}

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from django.core.exceptions import FieldError
 from django.db import connections, models
 
-from .fields import follow
-from .kinds import Fixed
-from .order import Order
-from .units import DECIMALS, EXACT, EXACT_LOW
+from ..codec.fields import follow
+from ..codec.kinds import Fixed
+from ..codec.order import Order
+from ..codec.units import DECIMALS, EXACT, EXACT_LOW
 
 __all__ = ["KINDS", "Column"]
 

@@ -12,17 +12,19 @@ from django_zrank import NotRanked, RankIndex
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
-from django_zrank.store import Store
-from django_zrank.sync import flush as flush_module
-from django_zrank.sync.flush import flush, reconcile
+from django_zrank.sync import upkeep
 from django_zrank.sync.health import examine, repair
 from django_zrank.sync.marks import replay
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.upkeep import is_due
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind import flush as flush_module
+from django_zrank.write_behind.flush import flush, reconcile
+from django_zrank.write_behind.store import PendingStore
+from tests.sync.mirror import contents
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 
-from .mirror import contents
 from .test_scores import INDEX, STORE, column, pending, restart
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
@@ -81,21 +83,21 @@ def test_a_refused_increment_leaves_the_score_as_it_was(views: int, by: int, key
 
 
 def test_a_watcher_flushes_on_while_more_is_pending(video: Video, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush_module, "_flushed", Recent())
+    monkeypatch.setattr(upkeep, "_done", Recent())
     for _ in range(3):
         VideoRank.scores.increment(video)
-        assert sync(INDEX, limit=1, due=flush_module.is_due).flushed == 1
+        assert sync(INDEX, limit=1, due=is_due).worked["write_behind"] == 1
     VideoRank.scores.increment(video)
-    assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 1
+    assert sync(INDEX, limit=2, due=is_due).worked["write_behind"] == 1
     VideoRank.scores.increment(video)
-    assert sync(INDEX, limit=2, due=flush_module.is_due).flushed == 0
+    assert sync(INDEX, limit=2, due=is_due).worked["write_behind"] == 0
 
 
 def test_an_evicted_ranking_is_noticed_by_a_change(declare: Callable[..., type[RankIndex]]) -> None:
     index = declare(Video, "-views", write_behind="increment", facets=("region",))
     first, _ = (Video.objects.create(views=views, region="a") for views in (10, 20))
     rebuild(index.instance())
-    store = Store(index.instance().name)
+    store = PendingStore(index.instance().name)
     store.client.delete(store.live.ranking("region:a"))
     index.scores.increment(first)
     assert examine(index.instance()).wants_rebuild

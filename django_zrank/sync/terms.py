@@ -1,0 +1,31 @@
+"""New terms, under which a server is accepted after a restart, a failover or another change of its history."""
+
+from __future__ import annotations
+
+from ..declaration import Declaration
+from ..extension import installed
+from ..models import Generation
+from ..store import Health, Store
+from .marks import replay
+
+__all__ = ["accept_server", "is_behind"]
+
+
+def accept_server(part: Declaration, store: Store, health: Health, row: Generation) -> None:
+    """Accept the server of a part under a new term: marks of the writes that it lacks wait again, and extensions
+    compare what they have there with the database.
+
+    Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
+    """
+    # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
+    replayed = replay(part, health, noted=row)
+    if replayed is not None:
+        for one in installed().values():
+            one.accepting(part, health, everything=False)
+        store.adopt_server(health, row.term + 1, behind=replayed > 0)
+
+
+def is_behind(part: Declaration, store: Store) -> bool:
+    """Return True if the database has lost what extensions had noted in it: it was restored from a backup, or failed
+    over."""
+    return any(one.is_behind(part, store) for one in installed().values())
