@@ -20,7 +20,8 @@
 --                   write that came before; '' if no drain is to note this write
 --       nonce       random text for the trace of this write; '' if no drain is to note it
 --       …           then pairs: member, score ('' removes the member); where members have memberships, triples:
---                   member, score, membership. The members shown to one that is removed are forgotten.
+--                   member, score, membership; each member once. The members shown to one that is removed are
+--                   forgotten.
 -- Returns {'written', version of this write, newest trace, members that it did not write…}; {'superseded'} with nothing
 --         written if a rebuild began, ended or died since, the server or the term is another, the token is too old to judge
 --         or from a history that was abandoned, or Redis evicted what it would be judged by; {'lacking'} with nothing
@@ -90,15 +91,11 @@ end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
 local applied = next_version(state[4])
 
--- A member that is named twice is written as it is named first. Counters: an append by '#' costs a search each.
-local named, at, seen, count = {}, {}, {}, 0
+-- Counters: an append by '#' costs a search each.
+local named, at, count = {}, {}, 0
 for i = FIRST, #ARGV, memberships and 3 or 2 do
-  local member = ARGV[i]
-  if not seen[member] then
-    seen[member] = true
-    count = count + 1
-    named[count], at[count] = member, i
-  end
+  count = count + 1
+  named[count], at[count] = ARGV[i], i
 end
 local versions = read_all('ZMSCORE', recent, named)
 local members, scores, stands, noted, reply = {}, {}, memberships and {}, {}, {'written', applied}

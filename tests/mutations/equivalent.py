@@ -18,6 +18,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "sync/flush.py write_scores: True in place of `flight.rule != column.noted`": (
         "The column of the same rule is the same."
     ),
+    "sync/flush.py _carry: without `return None`": "A function that ends returns None.",
     "sync/flush.py _Writing.is_refusal: False in place of `isinstance(error, (DataError, IntegrityError))`": (
         "The probe finds that other writes succeed."
     ),

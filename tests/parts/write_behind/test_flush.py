@@ -155,10 +155,19 @@ def test_a_flush_that_changes_no_row_leaves_marks(videos: list[Video]) -> None:
 # Other processes
 
 
+@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "killed before that"])
 def test_a_flush_that_another_process_completes_is_written_once(
-    videos: list[Video], monkeypatch: pytest.MonkeyPatch
+    videos: list[Video], monkeypatch: pytest.MonkeyPatch, is_settled: bool
 ) -> None:
-    just_after(monkeypatch, PendingStore, "take_pending", lambda: flush(INDEX))
+    settle = PendingStore.settle_flush
+
+    def complete() -> None:
+        if not is_settled:
+            monkeypatch.setattr(PendingStore, "settle_flush", lambda store, *given: True)
+        flush(INDEX, limit=8)
+        monkeypatch.setattr(PendingStore, "settle_flush", settle)
+
+    just_after(monkeypatch, PendingStore, "take_pending", complete)
     flush(INDEX)
     assert (written(), waits()) == (8, 0)
 
