@@ -428,7 +428,7 @@ DECLARATIONS = [
     declaring(
         "zrank.E029", "ordering", "Wrong.ordering hides an attribute of RankIndex", ordering=("-level",)
     ),
-    declaring("zrank.E029", "group", "Wrong.group hides", group="region"),
+    declaring("zrank.E029", "instance", "Wrong.instance hides", instance="region"),
     declaring(
         "zrank.E030", "a name that can't be told", "Wrong can't be instantiated: .*no name", get_name=fails
     ),
