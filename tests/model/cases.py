@@ -77,7 +77,7 @@ CASES: Final = {
     ),
     "rolled back with kills": _case(
         "the same with one member, of which one save isn't pushed",
-        _WATCHER, _SITE, _WRITER, faults=1, may="rewind", lane="by hand",
+        _WATCHER, _SITE, _WRITER, faults=1, may="rewind", lane="too large",
     ),
     "rolled back while rebuilding": _case(
         "the same with a watcher that rebuilds, and a save",

@@ -61,8 +61,8 @@ ELSEWHERE: Final = (
 
 def story_without(guard: str) -> list[str]:
     """Return the steps of a counterexample from the page, which ``test_model.py`` compares with the search."""
-    story = PAGE.partition(title(guard))[2].partition(". Then: ")[0].strip()
-    return story.replace("\n", " ").split("; ")
+    text = PAGE.partition(title(guard))[2].strip().replace("\n", " ")
+    return text.partition(". Then: ")[0].split("; ")
 
 
 @pytest.fixture(params=[False, True], ids=["without", "with"])
