@@ -9,32 +9,32 @@ __all__ = ["EQUIVALENT"]
 _SPEED: Final = "What follows does the same, and takes longer."
 
 EQUIVALENT: Final[dict[str, str]] = {
-    "sync/push.py forget: without `trust.forget(index)`": (
+    "push.py forget: without `trust.forget(index)`": (
         "A note that was read before the build disagrees with it, and is read again."
     ),
-    "sync/drain.py _Drain.expand: without `unknown` in `unknown and (not examine_capture(index).is_complete)`": (
+    "drain.py _Drain.expand: without `unknown` in `unknown and (not examine_capture(index).is_complete)`": (
         "Without such marks, none is left for the sake of them."
     ),
-    "sync/flush.py write_scores: True in place of `flight.rule != column.noted`": (
+    "flush.py write_scores: True in place of `flight.rule != column.noted`": (
         "The column of the same rule is the same."
     ),
-    "sync/flush.py _carry: without `return None`": "A function that ends returns None.",
-    "sync/flush.py _Writing.is_refusal: False in place of `isinstance(error, (DataError, IntegrityError))`": (
+    "flush.py _carry: without `return None`": "A function that ends returns None.",
+    "flush.py _Writing.is_refusal: False in place of `isinstance(error, (DataError, IntegrityError))`": (
         "The probe finds that other writes succeed."
     ),
-    "lua/take_pending.lua take_pending: without `kept <= taken` in"
+    "take_pending.lua take_pending: without `kept <= taken` in"
     " `while not is_building and kept <= taken and number - kept >= few do`": (
         "It follows from the other condition, unless a server lacks many flushes. Then it bounds the loop."
     ),
-    "lua/take_pending.lua take_pending: false in place of `redis.call('HLEN', pending) <= limit`": _SPEED,
-    "lua/reconcile_pending.lua reconcile_pending: without `return 'done'`": "Its caller goes on in any case.",
-    "lua/change_scores.lua change_scores: true in place of `memberships`": "The key is missing.",
-    "lua/increment_scores.lua increment_scores: true in place of `math.abs(by) > EXACT - math.max(highest, -lowest)`": (
+    "take_pending.lua take_pending: false in place of `redis.call('HLEN', pending) <= limit`": _SPEED,
+    "reconcile_pending.lua reconcile_pending: without `return 'done'`": "Its caller goes on in any case.",
+    "change_scores.lua change_scores: true in place of `memberships`": "The key is missing.",
+    "increment_scores.lua increment_scores: true in place of `math.abs(by) > EXACT - math.max(highest, -lowest)`": (
         _SPEED
     ),
     **dict.fromkeys(
         (
-            f"lua/increment_scores.lua increment_scores: {what}"
+            f"increment_scores.lua increment_scores: {what}"
             for what in (
                 "true in place of `before and (by > 0 and by > highest - before or by < 0 and by < lowest - before)`",
                 "true in place of `after > highest and by > 0 or after < lowest and by < 0`",
@@ -50,16 +50,13 @@ EQUIVALENT: Final[dict[str, str]] = {
         ),
         _SPEED,
     ),
-    "lua/increment_scores.lua increment_scores: without `state[1] == generation` in `if state[1] == generation and not"
+    "increment_scores.lua increment_scores: without `state[1] == generation` in `if state[1] == generation and not"
     " state[2] and state[4] == rule and ago <= 1000 and ago >= -1000 and redis.call('EXISTS', pending) == 1 then`": (
         "The root of a former build is gone, so its member isn't found, and the build is compared later."
     ),
-    "lua/lib/writable.lua lib/writable: true in place of `live ~= generation`": "They are compared once more.",
-    "lua/lib/writable.lua lib/writable: true in place of `math.abs(now - (identified or 0)) > 1000`": _SPEED,
-    "lua/lib/writable.lua lib/writable: without `not noted` in `if rule and not noted then`": (
-        "The rule that is noted is the same."
-    ),
-    "lua/lib/sums.lua lib/sums: false in place of"
+    "writable.lua lib/writable: true in place of `live ~= generation`": "They are compared once more.",
+    "writable.lua lib/writable: true in place of `math.abs(now - (identified or 0)) > 1000`": _SPEED,
+    "sums.lua lib/sums: false in place of"
     " `math.abs(held) < EXACT and math.abs(change) < EXACT and math.abs(sum) < EXACT`": _SPEED,
 }
 """By mutant: the reason."""

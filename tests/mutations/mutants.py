@@ -90,8 +90,8 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What is different, wherever its line is by now."""
-        return f"{self.file} {self.function}: {self.what}"
+        """What is different, wherever its file and its line are by now."""
+        return f"{Path(self.file).name} {self.function}: {self.what}"
 
     @property
     def place(self) -> str:
