@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import cycle, product
 from threading import Event, Thread
 from time import monotonic, sleep
@@ -60,6 +60,21 @@ def release(write_behind: str = "", path: str = "total", **attributes: Any) -> t
     return type("Release", (RankIndex,), {"get_queryset": lambda index: Rows(Video), **declared})
 
 
+@contextmanager
+def registered(index: type[RankIndex]) -> Iterator[None]:
+    registry.register(index)
+    try:
+        yield
+    finally:
+        registry.unregister(index)
+
+
+def migrate(index: type[RankIndex]) -> None:
+    """Record the declaration of a release, and create its triggers, as ``migrate`` does."""
+    with registered(index):
+        call_command("capture_zrank", verbosity=0)
+
+
 @pytest.fixture
 def declared() -> Iterator[None]:
     yield
@@ -88,13 +103,10 @@ def rebuild(zrank: Redis, elsewhere: Callable[..., Any]) -> Callable[..., None]:
             elsewhere(meanwhile)  # the connection of this thread is busy with the query
 
         Rows.meanwhile = call
-        registry.register(index)
-        try:
-            if capture == "triggers":
-                call_command("capture_zrank", verbosity=0)  # as migrate does
+        if capture == "triggers":
+            migrate(index)
+        with registered(index):
             call_command("rebuild_zrank", NAME, batch_size=250, verbosity=0)
-        finally:
-            registry.unregister(index)
         assert Rows.meanwhile is None
 
     return run
@@ -125,11 +137,8 @@ def assert_mirrored(index: type[RankIndex]) -> None:
     path = index.order[0].removeprefix("-")
     rows = dict(Video.objects.values_list("pk", path))
     assert {entry.pk: entry.score for entry in index.ranking.top(5000)} == rows
-    registry.register(index)
-    try:
+    with registered(index):
         call_command("verify_zrank", NAME, verbosity=0)  # exits with 1 if anything differs
-    finally:
-        registry.unregister(index)
 
 
 def totals(pks: list[int], path: str = "total") -> list[Any]:
@@ -202,8 +211,7 @@ def test_likes_and_unlikes_across_a_rebuild_of_another_declaration() -> None:
     members = list(Video.objects.order_by("pk").values_list("pk", flat=True))
     old, new = release("increment"), release("increment", facets=("region",))
     sync(old)
-    sync(new)  # so that its triggers are there, as after migrate
-    sync(old)
+    migrate(new)
     liked, has_begun = deque[int](), Event()
 
     def like() -> None:
@@ -280,10 +288,11 @@ def test_a_release_that_declares_another_write_behind(
     assert totals(pks[:5]) == [expected[pk] for pk in pks[:5]]
     assert_mirrored(new)
     if before != after:
-        # The older worker takes its turn: it finds another declaration, and rebuilds.
-        assert sync(old).rebuilt
-        both()
-        assert sync(new).rebuilt
+        # A roll-back, and the release again: each worker finds another declaration, and rebuilds.
+        for index in (old, new):
+            migrate(index)
+            assert sync(index).rebuilt
+            both()
         settle(new)
         assert totals(pks[:5]) == [expected[pk] for pk in pks[:5]]
         assert_mirrored(new)
