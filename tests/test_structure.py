@@ -207,6 +207,7 @@ NAMED = {
     ("django_zrank.transactions", "replicas"): "an error speaks of replicas of the database",
     ("django_zrank.models", "write_behind"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
+    ("django_zrank.redis.trust", "write_behind"): "the row of a build notes the last flush, too",
 }
 """Where code of the kernel still names a part, with the reason."""
 

@@ -143,8 +143,9 @@ class Executor:
                 return self.not_built()
             case ["UNHEALTHY", *_]:
                 return self.not_accepted()
-            case ["UNAVAILABLE", *words]:
-                return IndexUnavailable(f"Index {self.name!r}: {' '.join(words)}")
+            case ["UNAVAILABLE", *_]:  # Redis says which line of the script has raised it
+                message = str(error).partition(" ")[2].partition(" script: ")[0]
+                return IndexUnavailable(f"Index {self.name!r}: {message}")
         return IndexUnavailable(f"Index {self.name!r}: Redis refused: {error}")
 
     def not_accepted(self) -> IndexUnhealthy:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_zrank.codec.layout import PLAIN
+from django_zrank import RankIndex
+from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.write_behind.changes import ChangeScores
 from django_zrank.write_behind.keys import carried_key, pending_key
 from django_zrank.write_behind.store import Flight, PendingStore
 from tests.builds import TERM
+from tests.testapp.models import Player
 
-__all__ = ["RULE", "carried", "change", "pending", "take"]
+__all__ = ["RULE", "carried", "change", "pending", "ruled", "take"]
 
 RULE = "sum:level:0"
 
@@ -36,3 +38,13 @@ def pending(store: PendingStore) -> dict[str, int]:
 def carried(store: PendingStore, number: int) -> dict[str, int]:
     """What a flush carries, as far as it is kept."""
     return _changes(store, carried_key(store.keys, number))
+
+
+def ruled(name: str, layout: Layout, rule: str) -> PendingStore:
+    """An index whose scores change by a rule."""
+    attributes = {"name": name, "model": Player, "order": ("level",), "write_behind": "increment"}
+    index: RankIndex = type("Behind", (RankIndex,), attributes).instance()
+    vars(index)["noted_rule"] = rule
+    store = PendingStore(name, layout, index)
+    store.rule = rule
+    return store

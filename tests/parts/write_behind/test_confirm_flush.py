@@ -11,7 +11,7 @@ from django_zrank.write_behind.keys import carried_key, pending_key
 from django_zrank.write_behind.store import DROP_PENDING, Flight, PendingStore
 from tests.builds import TERM
 
-from .scripted import carried, change, pending, take
+from .scripted import carried, change, pending, ruled, take
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_what_was_not_written_is_put_back(scores: PendingStore, flight: Flight) 
 def test_what_is_put_back_comes_before_later_changes(
     store: PendingStore, operation: str, first: int, later: int, merged: int
 ) -> None:
-    scores = PendingStore(store.name, PLAIN, f"{operation}:level:0")
+    scores = ruled(store.name, PLAIN, f"{operation}:level:0")
     change(scores, {"1": -1 if operation == "min" else 10, "2": -5 if operation == "min" else 20})
     flight = take(scores)
     assert flight

@@ -18,6 +18,7 @@ from django_zrank.codec.layout import PLAIN
 from django_zrank.exceptions import Busy, IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
+from django_zrank.sync import upkeep
 from django_zrank.write_behind import flush as module
 from django_zrank.write_behind.changes import ChangeScores
 from django_zrank.write_behind.flush import flush
@@ -27,6 +28,8 @@ from tests.sync.interruptions import just_after, just_before
 from tests.sync.mirror import contents
 from tests.testapp.models import Video
 from tests.testapp.zrank import PlayerAscending, VideoRank
+
+from .scripted import ruled
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank", "undrained")]
 
@@ -208,7 +211,7 @@ def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
 def submit(value: int, rule: str, video: Video) -> None:
     """As another release does."""
     question = ChangeScores(PLAIN, rule, (0, 1000), [(str(video.pk), value)])
-    assert PendingStore(INDEX.name, PLAIN, rule).run(question.query).verdict == "done"
+    assert ruled(INDEX.name, PLAIN, rule).run(question.query).verdict == "done"
 
 
 @pytest.mark.parametrize(("views", "left"), [(50, 0), (10, 1)], ids=["known", "unknown"])
@@ -300,9 +303,9 @@ def test_a_flush_of_which_all_rows_are_locked_is_taken_once(
     merging(locking(*videos))
     take, taken = PendingStore.take_pending, []
 
-    def note(store: PendingStore, *given: Any) -> Any:
+    def note(store: PendingStore, *given: Any, **how: Any) -> Any:
         taken.append(given)
-        return take(store, *given)
+        return take(store, *given, **how)
 
     monkeypatch.setattr(PendingStore, "take_pending", note)
     assert flush(INDEX, patience=0.0, skip_locked=True) == 0
@@ -403,41 +406,41 @@ def test_an_error_of_one_statement_that_is_of_no_row_gives_up_none(
 @pytest.fixture
 def due(videos: list[Video], monkeypatch: pytest.MonkeyPatch) -> None:
     """No flush was made lately: that after the videos were saved doesn't count."""
-    monkeypatch.setattr(module, "_flushed", Recent())
+    monkeypatch.setattr(upkeep, "_done", Recent())
 
 
 @pytest.mark.usefixtures("due")
 def test_whoever_pushes_flushes_once_in_a_while(videos: list[Video]) -> None:
-    module.flush_soon(INDEX)
+    upkeep.work_soon(INDEX)
     assert (written(), waits()) == (8, 0)
     increment(*videos)
-    module.flush_soon(INDEX)
+    upkeep.work_soon(INDEX)
     assert waits() == 8
-    module.flush_again(INDEX)
-    module.flush_soon(INDEX)
+    upkeep.work_again(INDEX)
+    upkeep.work_soon(INDEX)
     assert waits() == 0
 
 
 @pytest.mark.usefixtures("due")
 def test_whoever_pushes_inside_a_transaction_flushes_nothing(videos: list[Video]) -> None:
     with transaction.atomic():
-        module.flush_soon(INDEX)
+        upkeep.work_soon(INDEX)
     assert waits() == 8
-    module.flush_soon(INDEX)
+    upkeep.work_soon(INDEX)
     assert waits() == 0
 
 
 @pytest.mark.usefixtures("due")
 def test_whoever_pushes_waits_for_no_locked_row(videos: list[Video], merging: Merge) -> None:
     merging(locking(videos[3]))
-    module.flush_soon(INDEX)
+    upkeep.work_soon(INDEX)
     assert (written(), waits()) == (7, 1)
 
 
 @pytest.mark.usefixtures("due")
 def test_no_flush_is_due_where_no_score_begins_in_redis() -> None:
-    assert not module.is_due(PlayerAscending.instance())
-    assert module.is_due(INDEX)
+    assert not upkeep.is_due(PlayerAscending.instance())
+    assert upkeep.is_due(INDEX)
 
 
 @pytest.mark.usefixtures("due")
@@ -445,5 +448,5 @@ def test_whoever_pushes_does_not_fail_by_a_flush(videos: list[Video]) -> None:
     STORE.client.hset(STORE.keys.meta, "server", "another")
     with pytest.raises(IndexUnavailable):
         flush(INDEX)
-    module.flush_soon(INDEX)
+    upkeep.work_soon(INDEX)
     assert contents(VideoRank) == {str(video.pk): 11 for video in videos}

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from django_zrank.codec.layout import PLAIN
-from django_zrank.store import Health, PendingStore
+from django_zrank.store import Health
 from django_zrank.write_behind.keys import carried_key, pending_key
+from django_zrank.write_behind.store import PendingStore
 from tests.builds import start
 
-from .scripted import RULE, carried, change, pending, take
+from .scripted import RULE, carried, change, pending, ruled, take
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_flush_that_was_put_back_is_not_missed(scores: PendingStore, found: He
 
 def test_changes_are_merged_by_the_rule_that_is_noted(scores: PendingStore, found: Health) -> None:
     """Another release reconciles."""
-    reconcile(PendingStore(scores.name, PLAIN, "max:level:0"), found)
+    reconcile(ruled(scores.name, PLAIN, "max:level:0"), found)
     assert pending(scores)["2"] == 8
     assert scores.read_meta("rule", "held") == [RULE, RULE]
 

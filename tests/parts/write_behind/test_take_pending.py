@@ -9,7 +9,7 @@ from django_zrank.write_behind.keys import carried_key, pending_key
 from django_zrank.write_behind.store import PendingStore
 from tests.builds import TERM, load_rows, shadow, start
 
-from .scripted import RULE, carried, change, pending, take
+from .scripted import RULE, carried, change, pending, ruled, take
 
 
 @pytest.mark.parametrize("field", ["server", "term"])
@@ -210,7 +210,7 @@ def test_flushes_wait_for_a_rebuild_that_is_alive(scores: PendingStore, zrank: R
 
 
 def test_another_rule_begins_once_nothing_is_pending_by_the_former(scores: PendingStore) -> None:
-    other = PendingStore(scores.name, PLAIN, "max:level:0")
+    other = ruled(scores.name, PLAIN, "max:level:0")
     change(scores, {"1": 5})
     flight = take(other)
     assert flight
@@ -222,7 +222,7 @@ def test_another_rule_begins_once_nothing_is_pending_by_the_former(scores: Pendi
 
 def test_another_rule_does_not_begin_while_a_rebuild_runs(scores: PendingStore) -> None:
     """Rows of the rebuild are merged by the one that is noted."""
-    other = PendingStore(scores.name, PLAIN, "max:level:0")
+    other = ruled(scores.name, PLAIN, "max:level:0")
     change(scores, {"1": 5})
     assert take(other)
     assert start(scores, "next")
