@@ -182,14 +182,9 @@ def key(world: World) -> Any:
 
     def told(traces: tuple[Trace, ...]) -> Iterator[Trace]:
         for at, (name, version) in enumerate(traces, 1):
-            before = dict(traces[:at])
-            if (
-                name in asked
-                or at == len(traces)
-                or any(
-                    one.token >= version and (one.seen not in before or one.seen == name) for one in pushing
-                )
-            ):
+            before = {0, *dict(traces[: at - 1])}
+            is_newer = any(one.token >= version and one.seen in before for one in pushing)
+            if name in asked or at == len(traces) or is_newer:
                 yield name, version
 
     def needed(batch: Batch) -> bool:
