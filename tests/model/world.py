@@ -182,14 +182,9 @@ def key(world: World) -> Any:
 
     def told(traces: tuple[Trace, ...]) -> Iterator[Trace]:
         for at, (name, version) in enumerate(traces, 1):
-            before = dict(traces[:at])
-            if (
-                name in asked
-                or at == len(traces)
-                or any(
-                    one.token >= version and (one.seen not in before or one.seen == name) for one in pushing
-                )
-            ):
+            before = {0, *dict(traces[: at - 1])}
+            is_newer = goes_back and any(one.token >= version and one.seen in before for one in pushing)
+            if name in asked or is_newer or (at == len(traces) and goes_back):
                 yield name, version
 
     def needed(batch: Batch) -> bool:
@@ -197,6 +192,10 @@ def key(world: World) -> Any:
         return batch[:2] > oldest or batch[3] > 0 or not is_had
 
     databases = [one._replace(batches=tuple(filter(needed, one.batches))) for one in world.databases]
+    # Without a dump to go back to, tokens are refused for other reasons.
+    goes_back = any(one.saved for one in world.servers)
+    if not goes_back:
+        world = world._replace(processes=tuple(one._replace(seen=Name(0)) for one in world.processes))
     pushing = [process for process in world.processes if process.at in ("reading", "applying")]
     asked = {name for process in world.processes for name in (process.trace, process.seen, *process.noted)}
     asked |= {name for one in databases for name in (*one.note.traces, *(batch[4] for batch in one.batches))}
