@@ -69,8 +69,8 @@ written: Final[list[Callable[[Any, tuple[int, int]], None]]] = []
 generation that was written to, and with the term and the version of the write."""
 
 companions: Final[dict[str, str]] = {}
-"""The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the name
-of their part. Arguments: the indexes, and the event that ends the worker."""
+"""The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the app
+that has to be installed. Arguments: the indexes, and the event that ends the worker."""
 
 
 combinations: Final[list[str]] = []

@@ -22,7 +22,7 @@ __all__ = ["Band", "RankIndex"]
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
 combinations.append("django_zrank.combined.combine")
-companions["admin"] = "django_zrank.admin.jobs.running_jobs"
+companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 

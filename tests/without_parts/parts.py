@@ -67,7 +67,7 @@ PARTS: Final = {
             "tests/testapp/admin.py",
         ),
         r"\b[Aa]dmin\b|\b[Jj]obs?\b",
-        ((_INDEX, 'companions["admin"]'),),
+        ((_INDEX, 'companions["django.contrib.admin"]'),),
     ),
     "metrics": Part(
         ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/test_sharded_edges.py"),

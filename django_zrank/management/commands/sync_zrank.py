@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final
 
+from django.apps import apps
 from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
@@ -46,8 +47,9 @@ class Command(IndexCommand):
         indexes = self.named(options["index"])
         if indexes and options["watch"]:
             with set_by_signals(signal.SIGTERM, signal.SIGINT) as stop, ExitStack() as beside:
-                for running in companions.values():
-                    beside.enter_context(import_string(running)(indexes, stop))
+                for app, running in companions.items():
+                    if apps.is_installed(app):
+                        beside.enter_context(import_string(running)(indexes, stop))
                 watch(indexes, interval=options["interval"], stop=stop, report=self.report)
             return
         failed = False
