@@ -31,5 +31,5 @@ def wake(index: Declaration, members: Sequence[Any]) -> None:
     if locked:
         names = ", ".join(map(str, locked[:5]))
         raise IndexUnavailable(
-            f"Index {index.name!r}: {names} can't be changed: another transaction has locked the row"
+            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
         )

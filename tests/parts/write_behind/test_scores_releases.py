@@ -10,6 +10,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.capture.triggers import install
 from django_zrank.exceptions import NotBuilt
 from django_zrank.models import Generation
 from django_zrank.registry import registry
@@ -62,6 +63,7 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     first, second, third = pks()
     counted.scores.increment({first: 5, second: 7})
     new = released(counted)
+    install("default", [new.instance()])  # as migrate does
     due = {"due": is_due} if watched else {}
     assert sync(new, **due).worked["write_behind"] == 2
     assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
@@ -71,6 +73,7 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
         counted.scores.increment(third)
     assert sync(new, **due).worked["write_behind"] == 0
     # And when it is declared again.
+    install("default", [counted.instance()])
     sync(counted)
     assert counted.scores.increment(third, 2) == 4
 
@@ -82,6 +85,7 @@ def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_no
     counted.scores.increment(first, 5)
     image = dump(zrank)
     new = released(counted)
+    install("default", [new.instance()])  # as migrate does
     flush(new.instance())
     restore(zrank, image)
     store = PendingStore(counted.name)
@@ -197,6 +201,7 @@ def test_changes_in_former_shards_until_they_are_closed(
     monkeypatch.setattr(Store, "unlink_all", change_before)
     increment()
     split(counted, 2)
+    install("default", [counted.instance()])  # as migrate does
     sync(counted)
     assert acknowledged == 2
     assert Video.objects.get(pk=first).total == acknowledged

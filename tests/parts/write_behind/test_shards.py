@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.capture.triggers import install
 from django_zrank.models import Generation
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.verify import verify
@@ -53,6 +54,7 @@ class TestScoresInRedis:
         for part in before if has_restarted else ():
             restart(part)
         split(changed, 2)
+        install("default", [changed.instance()])  # as migrate does
         sync(changed)
         sync(changed)
         assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
