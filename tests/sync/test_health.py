@@ -9,6 +9,7 @@ from django.db import models
 from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation
 from django_zrank.store import Store
@@ -222,13 +223,16 @@ class Redeclared(PlayerAscending):
     order = ("level", "-is_active")
 
 
-def test_a_changed_declaration_is_rebuilt_by_whoever_has_it(zrank: Redis, rebuilds: list[RankIndex]) -> None:
+def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(zrank: Redis, rebuilds: list[RankIndex]) -> None:
     first, after = Player.objects.order_by("pk")[0], Redeclared.instance()
     assert examine(after) is Verdict.CHANGED
     with pytest.raises(NotBuilt, match="built from another declaration"):
         Redeclared.ranking.top(3)
     with pytest.raises(NotBuilt, match="another declaration"):
         push(after, [first.pk])
+    with pytest.raises(NotBuilt, match="run migrate"):
+        repair(after)
+    install("default", [after])
     assert repair(after) is Verdict.CHANGED
     assert rebuilds == [after]
     assert examine(after) is Verdict.HEALTHY
