@@ -110,7 +110,7 @@ class Batch(models.Model):
     at = models.DateTimeField(db_default=Clock())
     """The time by the database's clock."""
 
-    nonce = models.CharField(max_length=16, default="")
+    nonce = models.CharField(max_length=16, default="", db_default="")
     """With ``version``, the trace that the write has left in Redis."""
 
     flush = models.BigIntegerField(null=True)
@@ -152,7 +152,7 @@ class Generation(models.Model):
     """Rises with every server, or history of one, that is accepted, as in Raft. Writes under another term don't
     process marks."""
 
-    traces = models.TextField(default="")
+    traces = models.TextField(default="", db_default="")
     """The traces of noted writes of this term that no later one has required, with spaces between them: Redis is
     trusted only if it has them (``lua/lib/traces.lua``)."""
 

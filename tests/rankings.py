@@ -22,9 +22,9 @@ def answer_by_sql(*args: Any) -> Any:
 class BySql(Ranking):
     """A ranking that only queries the database."""
 
-    def _ask(self, question: Any, method: str | None = None) -> Any:
-        view = self.view.by(method)
-        return (yield Blocking(partial(answer_by_sql, self.index, self.conditions, question, view)))
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        asked = partial(answer_by_sql, self.index, self.conditions, question, view or self.view)
+        return (yield Blocking(asked))
 
 
 def by_sql(index: type[RankIndex]) -> BySql:
@@ -34,5 +34,5 @@ def by_sql(index: type[RankIndex]) -> BySql:
 class ByRedis(Ranking):
     """A ranking that only queries Redis."""
 
-    def _ask(self, question: Any, method: str | None = None) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.query, self.view.by(method))))
+    def _ask(self, question: Any, view: Any = None) -> Any:
+        return (yield from reader_of(self.index).running(partial(question.query, view or self.view)))

@@ -53,7 +53,6 @@ def test_the_prefix_is_what_every_key_begins_with(settings: Any) -> None:
         keys.root,
         keys.ranking("x:y"),
         keys.group("g"),
-        keys.intersection("t"),
     )
     assert {key.split("{")[0] for key in each} == {"my:app:"}
 

@@ -297,6 +297,7 @@ def test_the_database_answers_as_redis_does(kind: Any) -> None:
             ("dense", "-n", F("value").asc(nulls_first=True)),
         ]:
             index = index_of(model, *order, ranking_method=method)
+            triggers.install("default", [index.instance()])  # as migrate does for each release
             sync(index)
             redis = answers(ByRedis(index.instance()), sample)
             assert answers(by_sql(index), sample) == redis

@@ -7,6 +7,6 @@ class Migration(migrations.Migration):
     dependencies = [("zrank", "0005_capture")]
 
     operations = [
-        migrations.AddField("Batch", "nonce", models.CharField(default="", max_length=16)),
-        migrations.AddField("Generation", "traces", models.TextField(default="")),
+        migrations.AddField("Batch", "nonce", models.CharField(db_default="", default="", max_length=16)),
+        migrations.AddField("Generation", "traces", models.TextField(db_default="", default="")),
     ]

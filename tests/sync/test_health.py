@@ -223,7 +223,9 @@ class Redeclared(PlayerAscending):
     order = ("level", "-is_active")
 
 
-def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(zrank: Redis, rebuilds: list[RankIndex]) -> None:
+def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(
+    zrank: Redis, rebuilds: list[RankIndex]
+) -> None:
     first, after = Player.objects.order_by("pk")[0], Redeclared.instance()
     assert examine(after) is Verdict.CHANGED
     with pytest.raises(NotBuilt, match="built from another declaration"):
