@@ -28,7 +28,7 @@ from .baton import Actor
 INDEX: Final = PlayerAscending.instance()
 
 _STEPS: Final = {
-    "looks at the database": ("SELECT batch", "SELECT generation"),
+    "looks at the database": ("SELECT generation",),
     "finds it healthy, and reads marks": ("check_health", "SELECT mark"),
     "finds that the server may lack writes": ("check_health",),
     "finds a build that isn't noted": ("check_health",),
