@@ -287,8 +287,8 @@ def test_a_flush_that_two_processes_cut_differently_is_written_once(
     VideoRank.scores.increment({first: 7, second: 1})
     take = PendingStore.take_pending
 
-    def take_then_cut(store: PendingStore, *given: Any) -> Any:
-        flight = take(store, *given)
+    def take_then_cut(store: PendingStore, *given: Any, **how: Any) -> Any:
+        flight = take(store, *given, **how)
         monkeypatch.setattr(PendingStore, "take_pending", take)
         confirm = PendingStore.confirm_flush
 
