@@ -317,10 +317,10 @@ def dawdle() -> None:
     for name in ("take_pending", "confirm_flush", "settle_flush"):
         step = getattr(PendingStore, name)
 
-        def late(*args: Any, step: Any = step) -> Any:
+        def late(*args: Any, step: Any = step, **how: Any) -> Any:
             if random.random() < 0.3:
                 time.sleep(0.1 * random.random())
-            found = step(*args)
+            found = step(*args, **how)
             if random.random() < 0.3:
                 time.sleep(0.1 * random.random())
             return found
