@@ -26,7 +26,7 @@ elsewhere=(combined torture example benchmarks model test_asking.py test_ceiling
     test_hold.py test_late_ranks.py test_near.py test_not_built.py test_replicas.py
     test_shard{s,ed,ed_draws,ed_edges,ed_reads,ed_uniformity,ed_verbs}.py test_structure.py test_uniformity.py
     sync/test_{breaker,ceiling,failovers,health,histories,limits,pieces,shards,surprises}.py
-    sync/test_{scores_states,scores_twins,scores_wide,verify,verify_calls,verify_facets}.py)
+    sync/test_{verify,verify_calls,verify_facets}.py parts/write_behind/test_scores_{states,wide}.py)
 elsewhere=("${elsewhere[@]/#/--ignore=tests/}")
 run "${elsewhere[@]}"
 

@@ -103,7 +103,7 @@ CLUSTERS=(--deselect=tests/sync/test_shards.py::TestCluster
 on_database() {
     local elsewhere=(rest_framework example model test_{admin,asking,cluster,metrics,not_built,recommendations}.py
         test_{replicas,sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
-        sync/test_{breaker,ceiling,failovers,pieces,scores_releases,scores_twins,scores_wide}.py
+        sync/test_{breaker,ceiling,failovers,pieces}.py parts/write_behind/test_scores_{releases,wide}.py
         sync/test_verify_{calls,corruption,facets,pending}.py)
     suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}"
 }
