@@ -224,7 +224,6 @@ GUARDS: Final = {
         "marks are deleted only if the database still notes the build and the term of the write",
     ),
     "term": ("failover of writers", "a write is refused under another term than that of its token"),
-    "process": ("crash", "a server that has restarted is not the one that was accepted"),
     "history": (
         "there and back",
         "a server with another replication history is not the one that was accepted",

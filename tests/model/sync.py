@@ -192,9 +192,10 @@ class Model:
         return database.captured - {release} if is_its else frozenset()
 
     def is_same(self, server: Server, other: Any) -> bool:
-        """Return True if a server is taken for the one with this identity."""
-        pairs = zip(("process", "history"), server.identity, other or (0, 0), strict=True)
-        return all(one == another or not self.has(guard) for guard, one, another in pairs)
+        """Return True if a server is taken for the one with this identity: its process, and its history."""
+        process, history = other or (0, 0)
+        is_history = server.identity[1] == history or not self.has("history")
+        return server.identity[0] == process and is_history
 
     def is_accepted(self, server: Server, note: Note) -> bool:
         is_term = server.data.term == note.term or not self.has("term")
