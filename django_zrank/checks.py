@@ -182,7 +182,7 @@ def _client_options(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _check_factory(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    """What the connection factory itself says of its cache, if it says anything."""
+    """Messages of the connection factory itself about its cache, if it has a check."""
     try:
         factory: Any = get_connection_factory(dict(config.get("OPTIONS", {})))
     except Exception:  # noqa: BLE001 - _check_options() says what is wrong
@@ -211,7 +211,7 @@ def _altering(options: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _check_source(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
-    """What those say that ``READS`` chooses in place of the primary."""
+    """Messages of the source of reads that ``READS`` chooses in place of the primary."""
     if source := sources.get(get_settings().reads):
         yield from import_string(source.check)(alias, config)
 

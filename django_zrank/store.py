@@ -227,8 +227,8 @@ class Store(Executor):
         """The number of rows that this object has loaded, by the generation being built."""
 
         self.noted: dict[str, Any] = {}
-        """What extensions have read with the last of the rows to be written, by their names; empty if no row was
-        found."""
+        """The columns that extensions have read with the last of the rows to be written, by their names; empty if no
+        row was found."""
 
     @classmethod
     def of(cls, part: Declaration) -> Self:

@@ -37,7 +37,7 @@ _READ: Final = 20_000
 
 
 class Anew(Exception):
-    """What was drawn from a band is given up, and the draw from it begins anew in another way."""
+    """The draw from a band begins anew in another way; its cards are given up."""
 
 
 class TestedDrawing(Drawing):

@@ -1,4 +1,4 @@
-"""What Redis notes of members that were seen, and of those that fell asleep.
+"""Notes in Redis of members that were seen, and of those that fell asleep.
 
 ``meta`` has two more fields: ``swept``, the time of last activity, in microseconds, up to which members have marks; and
 ``removed``, the latest one that a push has considered idle.

@@ -14,8 +14,8 @@ __all__ = ["Servers", "has_several", "node_of", "primaries", "renew", "server_of
 
 
 class Servers(Protocol):
-    """What a client of several servers has, which a connection factory brings. Of what it sends, the first key says
-    which server takes it. It raises subclasses of ``RedisError`` alone."""
+    """The methods of a client of several servers, which a connection factory brings. Of what it sends, the first key
+    says which server takes it. It raises subclasses of ``RedisError`` alone."""
 
     def send_request(self, request: Request) -> list[Any]:
         """Return the replies to a request, in one round trip to all servers that it is about."""

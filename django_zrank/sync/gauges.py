@@ -52,7 +52,7 @@ class Gauges:
     """The shards that can't be reached, or whose verdict is not HEALTHY."""
 
     reason: str = ""
-    """What keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
+    """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
 
 
 def read_gauges(index: Declaration) -> Gauges:

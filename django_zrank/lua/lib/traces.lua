@@ -9,7 +9,7 @@ local function version_of(trace)
   return tonumber(string.match(trace, '^%d+'))
 end
 
--- What follows a trace; nil if it is missing.
+-- The traces that follow one; nil if it is missing.
 local function traces_since(traces, trace)
   if version_of(trace) <= version_of(traces) then
     return string.match(traces, ' .*') or ''
