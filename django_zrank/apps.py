@@ -20,10 +20,12 @@ class ZRankConfig(AppConfig):
         from . import checks  # noqa: F401 - registers the system checks
         from .capture.migrating import guard
         from .capture.triggers import renew
+        from .extension import installed
         from .sync.signal_handlers import connect_all
 
         remember()
         autodiscover_modules("zrank")
+        installed()  # imported now, and not by the first call, which may be one on an event loop
         connect_all()
         # Both are sent once for each app. Listen to one, and install after all that others do.
         *_, last = (config for config in apps.get_app_configs() if config.models_module is not None)

@@ -311,9 +311,8 @@ class TriggerSet:
                     self.note(unit)
         return Changes(created, sorted(obstacles))
 
-    def restore(self) -> None:
-        """Create the missing triggers. Raises ``CaptureError`` if some can't be created for lack of columns."""
-        self.add()
+    def check_complete(self) -> None:
+        """Raise ``CaptureError`` if some triggers can't be created for lack of columns. Others stay."""
         if reason := self.unfit():
             raise CaptureError(reason)
 
@@ -497,13 +496,15 @@ def restore(index: Declaration) -> bool:
         if not (own.missing - own.replaced and _has_build(index, own.using)):
             return False
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-            own.restore()
+            own.add()
+        own.check_complete()
         return True
     was_missing = bool(own.missing or own.obstacles())
     if was_missing or index.name not in own.notes:
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
             own.take_over()
-            own.restore()
+            own.add()
+        own.check_complete()
     own.contract()
     return was_missing
 

@@ -155,10 +155,15 @@ def replica_of(replicas: Any, key: str, dice: float) -> ClusterNode:
 def _exchanged(
     client: RedisCluster, find: Callable[[str], Any], calls: Sequence[Call], *, atomic: bool = False
 ) -> list[Any]:
-    """Return the replies of the nodes that ``find`` returns for keys to several calls, errors among them."""
+    """Return the replies of the nodes that ``find`` returns for keys to several calls, errors among them.
+
+    A call without keys goes where the one before it goes.
+    """
     indexes: dict[str, list[int]] = {}
+    tag = ""
     for at, call in enumerate(calls):
-        indexes.setdefault(tag_of(call.keys[0]), []).append(at)
+        tag = tag_of(call.keys[0]) if call.keys else tag
+        indexes.setdefault(tag, []).append(at)
     replies: dict[int, Any] = {}
     unknown = list(indexes.values())
     for known in (True, False):

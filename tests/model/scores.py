@@ -184,7 +184,7 @@ class Model(sync.Model):
     def numbering(self, world: World, me: Process) -> Turn:
         number = max(world.database(me).note.flushed, me.number)
         after = world.note(me, flushed=number, flushed_term=me.term)
-        after = after.batched(me.database, me.term, me.token, (0,), me.number, 0)
+        after = after.batched(me.database, me.term, self.position(me.token), (0,), me.number, 0)
         return "notes its number", after, me._replace(at="settling")
 
     def settling(self, world: World, me: Process) -> Turn:

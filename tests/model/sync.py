@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .names import Name
+from .names import Name, Version
 from .search import Found, Step, search
-from .world import ALL, Batch, Data, Database, Note, Process, Server, World, key
+from .world import ALL, Batch, Data, Database, Note, Process, Server, World, history, key
 
 Turn = tuple[str, World, Process]
 """What a process does, and the world and the process after it."""
@@ -65,7 +65,15 @@ class Model:
         return guard != self.without
 
     def run(self) -> Found:
-        return search(self.first(), self.steps, wrong=self.wrong, calm=self.calm, key=key)
+        return search(self.first(), self.steps, wrong=self.wrong, calm=self.calm, key=self.key)
+
+    def key(self, world: World) -> Any:
+        emptied = (self.nothing(),) if "empty" in self.bounds.may else ()
+        return key(world, emptied, "rewind" in self.bounds.may)
+
+    def position(self, version: Version) -> Version:
+        """Return what is noted of a version: without traces, a server is judged by it."""
+        return Version(0) if self.has("traces") else version
 
     def first(self) -> World:
         """Return a world in which all is well, with names from 1 to 5."""
@@ -251,7 +259,7 @@ class Model:
                 if data != primary.data:
                     yield f"server {number + 1} replicates", world.serve(number, **copy), True
                 continue
-            if may & _DUMPED and server.saved != data:
+            if may & _DUMPED and world.faults and server.saved != data:
                 yield f"server {number + 1} writes a dump", world.serve(number, saved=data), True
             is_alive = any(process.build == data.building for process in world.processes)
             if data.building and ("lapse" in may or not is_alive):
@@ -413,7 +421,7 @@ class Model:
             seen=after.server(me).data.traces[-1][0] if after.server(me).data.traces else Name(0)
         )
         first = me.written[:2] or (live, term)
-        written = (*first, version) if me.marks else ()
+        written = (*first, self.position(version) or 1) if me.marks else ()
         if refused and me.refusals + 1 < (2 if self.has("second refusal") else 1):
             then = me._replace(at="reading", todo=tuple(refused), token=version, read=(), written=written)
             return "writes what it may, and reads again", after, then._replace(refusals=me.refusals + 1)
@@ -424,11 +432,7 @@ class Model:
 
     def is_of_this_history(self, data: Data, me: Process) -> bool:
         """Return False if a token was taken in a history that was abandoned, and a drain has written since."""
-        names = [0, *(name for name, _ in data.traces)]
-        if me.seen not in names:
-            return False
-        since = [version for _, version in data.traces[names.index(me.seen) :]]
-        return not since or since[0] > me.token
+        return history(data, me) in (0, 1)
 
     def unmarking(self, world: World, me: Process) -> Turn:
         """One transaction: delete the marks, if the database notes that build and term. Those that a write has
@@ -443,7 +447,7 @@ class Model:
                 members = tuple(sorted({member for _, member in me.marks}))
                 left = tuple(trace for trace in database.note.traces if trace not in me.noted)
                 world = world.note(me, traces=(*left, me.trace))
-                world = world.batched(me.database, term, version, members, 0, me.trace)
+                world = world.batched(me.database, term, self.position(version), members, 0, me.trace)
         return "deletes the marks", world, me.to()
 
     # A watcher: repair, then drain
@@ -473,7 +477,9 @@ class Model:
         if verdict == "restarted":
             then = me.to("replaying", build=data.live, term=me.note.term, identity=server.identity)
             found = "finds that the server may lack writes"
-            then = then._replace(newest=(data.term, data.applied), traces=data.traces, number=data.taken)
+            then = then._replace(
+                newest=(data.term, self.position(data.applied)), traces=data.traces, number=data.taken
+            )
             return found, world, then
         if verdict == "unnoted":
             return "finds a build that isn't noted", world, me.to("noting", build=data.live)
@@ -499,7 +505,7 @@ class Model:
         """One transaction: drop the triggers of other releases, if the note is still what it was before Redis was
         asked whether a build is being made."""
         database = world.database(me)
-        if database.note != me.note and self.has("same note"):
+        if database.note._replace(traces=()) != me.note._replace(traces=()) and self.has("same note"):
             return "finds another note", world, me.to()
         left = database.captured - self.outdated(database._replace(note=me.note), me.release)
         return "drops outdated triggers", world.store(me.database, captured=left), me.to()

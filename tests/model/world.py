@@ -19,6 +19,11 @@ Batch = tuple[
     Term, Version, tuple[int, ...], int, Name
 ]  # of members' marks; the flush that left them; its trace
 Trace = tuple[Name, Version]  # of a write that a drain may note
+
+_PUSHING: Final = ("reading", "applying")
+_COMPARING: Final = ("replaying", "reconciling", "adopting")
+"""Steps that look at a token, and at the traces that were read."""
+
 Changes = frozenset[int]  # of a score, by number
 
 
@@ -110,6 +115,7 @@ class Process(NamedTuple):
     change: tuple[int, int, Name] | tuple[()] = ()  # in its transaction: member, column and value
     number: int = 0  # of a flush, and what it carries
     changes: Changes = frozenset()
+    relations: tuple[int, ...] = ()  # of what it has seen to what each server holds: only for the key
 
     def to(self, at: str = "", **seen: Any) -> Process:
         """Return the process before another step, with nothing else that it has seen."""
@@ -168,39 +174,75 @@ _key: Final = key_of(World)
 
 
 @lru_cache(100_000)  # most worlds are reached by several orders of the same steps
-def key(world: World) -> Any:
-    """Return one key for all worlds that differ in names only, or in what no step can look at any more."""
+def key(world: World, emptied: tuple[Data, ...] = (), goes_back: bool = False) -> Any:
+    """Return one key for all worlds that differ in names only, or in what no step can look at any more.
+
+    ``emptied``: what an emptied server holds, if there may be one; ``goes_back``: servers may go back to a dump with
+    their memory. Without that, a token of an abandoned history is refused for other reasons, too.
+    """
+    if not world.faults:
+        world = world._replace(servers=tuple([one._replace(saved=None) for one in world.servers]))
+    held = [*world.all_data()]
     # No other version is compared with members' than tokens of today and to come.
-    tokens = [process.token for process in world.processes if process.at in ("reading", "applying")]
-    lowest = min(chain(tokens, (data.applied for data in world.all_data())))
-    oldest = min((data.term, data.applied) for data in world.all_data())
+    tokens = [process.token for process in world.processes if process.at in _PUSHING]
+    lowest = min(chain(tokens, (data.applied for data in held)))
+    oldest = min((data.term, data.applied) for data in held)
+    # What every server has, none can lack.
+    everywhere = set.intersection(*({name for name, _ in data.traces} for data in (*held, *emptied)))
+
+    def asked(traces: tuple[Name, ...]) -> tuple[Name, ...]:
+        return tuple([name for name in traces if name not in everywhere])
+
+    def needed(batch: Batch) -> bool:
+        """Return True if a server may be found to lack a batch."""
+        is_had = all(data.term > batch[0] or batch[4] in dict(data.traces) for data in held)
+        return batch[:2] > oldest or batch[3] > 0 or not is_had
+
+    def noted(note: Note) -> Note:
+        return note._replace(traces=asked(note.traces))
+
+    databases = [
+        one._replace(batches=tuple(filter(needed, one.batches)), note=noted(one.note))
+        for one in world.databases
+    ]
+    processes = []
+    for one in world.processes:
+        relations = []
+        if goes_back and one.at in _PUSHING:
+            relations = [history(data, one) for data in held]
+        elif one.at in _COMPARING:
+            relations = [int(data.traces == one.traces) for data in held]
+        trace = one.trace if one.trace not in everywhere else -1
+        one = one._replace(
+            seen=Name(0), trace=Name(trace), noted=asked(one.noted), relations=tuple(relations)
+        )
+        processes.append(one._replace(note=one.note and noted(one.note)))
+    names = {batch[4] for one in databases for batch in one.batches}
+    names |= {name for one in databases for name in one.note.traces}
+    names |= {
+        name for one in processes for name in (one.trace, *one.noted, *(one.note.traces if one.note else ()))
+    }
+
+    def told(traces: tuple[Trace, ...]) -> tuple[Trace, ...]:
+        return tuple([(name, Version(0)) for name, _ in traces if name in names])
 
     def seen(data: Data) -> Data:
         started = data.started if data.started > lowest else 0
         versions = tuple([one if data.building or one > lowest else 0 for one in data.versions])
-        return data._replace(started=started, versions=versions, traces=tuple(told(data.traces)))
+        return data._replace(started=started, versions=versions, traces=told(data.traces))
 
-    def told(traces: tuple[Trace, ...]) -> Iterator[Trace]:
-        for at, (name, version) in enumerate(traces, 1):
-            before = {0, *dict(traces[: at - 1])}
-            is_newer = goes_back and any(one.token >= version and one.seen in before for one in pushing)
-            if name in asked or is_newer or (at == len(traces) and goes_back):
-                yield name, version
+    servers = [
+        one._replace(data=seen(one.data), saved=one.saved and seen(one.saved)) for one in world.servers
+    ]
+    processes = sorted(one._replace(traces=told(one.traces)) for one in processes)
+    return _key(World(tuple(databases), tuple(servers), tuple(processes), *world[3:-1]))
 
-    def needed(batch: Batch) -> bool:
-        is_had = all(data.term > batch[0] or batch[4] in dict(data.traces) for data in world.all_data())
-        return batch[:2] > oldest or batch[3] > 0 or not is_had
 
-    databases = [one._replace(batches=tuple(filter(needed, one.batches))) for one in world.databases]
-    # Without a dump to go back to, tokens are refused for other reasons.
-    goes_back = any(one.saved for one in world.servers)
-    if not goes_back:
-        world = world._replace(processes=tuple(one._replace(seen=Name(0)) for one in world.processes))
-    pushing = [process for process in world.processes if process.at in ("reading", "applying")]
-    asked = {name for process in world.processes for name in (process.trace, process.seen, *process.noted)}
-    asked |= {name for one in databases for name in (*one.note.traces, *(batch[4] for batch in one.batches))}
-    asked |= {name for one in world.processes if one.note for name in one.note.traces}
-    servers = [one._replace(data=seen(one.data)) for one in world.servers]
-    servers = [one._replace(saved=one.saved and seen(one.saved)) for one in servers]
-    processes = tuple(sorted(world.processes))
-    return _key(World(tuple(databases), tuple(servers), processes, *world[3:-1]))
+def history(data: Data, me: Process) -> int:
+    """Return how the newest trace that a process has seen stands to those of a server: -1 if it isn't there, 0 if it is
+    the last one, 1 if the next one is newer than the token, 2 if it isn't."""
+    names = [0, *(name for name, _ in data.traces)]
+    if me.seen not in names:
+        return -1
+    since = data.traces[names.index(me.seen) :]
+    return 0 if not since else 1 if since[0][1] > me.token else 2

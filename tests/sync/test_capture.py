@@ -581,6 +581,7 @@ def test_outdated_triggers_of_an_account_that_is_gone_fail_no_save(release: Call
     with made_by_another():
         pass
     index = release(get_queryset=named)
+    migrated()
     sync(index)
     dead = [
         trigger for trigger, active in installed().items() if not active and "_ascending_" in trigger.name

@@ -332,7 +332,7 @@ def test_a_drain_that_a_failover_overtakes(
         lead(front, b)
         assert repair(INDEX) is Verdict.RESTARTED
         if not is_fenced:
-            monkeypatch.setattr(marks, "_lock", lambda index, generation, term: True)
+            monkeypatch.setattr(marks, "_lock", lambda index, *noted: marks._locked(index))
         return marks.unmark(*args, **kwargs)
 
     monkeypatch.setattr(drains, "unmark", overtaken)

@@ -108,10 +108,12 @@ BREAKS: Final[dict[str, Callable[[], None]]] = {
     "no_guard": _no_guard,
     "one_refusal": _one_refusal,
     "no_term": _no_term,
-    "no_replid": partial(_without, "history"),
     "no_replay": partial(_without, "batches"),
     "no_guard_key": _no_guard_key,
     "no_capture": _no_capture,
-    "any_declaration": partial(_without, "declaration"),
 }
-"""By the names that ``--break`` takes. What they lose is nothing but order, or what one condition guards against."""
+"""By the names that ``--break`` takes. What they lose is nothing but order, or what one condition guards against.
+
+Not here: rules behind which another one stands after a ``sync_zrank``, so that only the search of the model, and its
+stories played by the app, tell them apart. A server with another history lacks traces, too, and a release whose build
+was replaced misses its triggers."""

@@ -52,11 +52,9 @@ BREAKS: Final = (
     "no_guard",
     "one_refusal",
     "no_term",
-    "no_replid",
     "no_replay",
     "no_guard_key",
     "no_capture",
-    "any_declaration",
 )
 """The ways to break the protocol: see ``breaks.py``."""
 

@@ -24,17 +24,6 @@ _REBUILDING: Final = ["rebuild", "redis-dump", "redis-empty", "database", "migra
 _RUNS: Final = {
     "no_replay": ["--redis", "pair", "--without", *_REBUILDING],
     "no_guard_key": ["--redis", "cluster", "--without", *_REBUILDING, "failover", "back", "kill", "freeze"],
-    "no_replid": ["--redis", "pair", "--without", *_REBUILDING],
-    "any_declaration": [
-        "--without",
-        *_REBUILDING,
-        "table",
-        "writer",
-        "drainer",
-        "pause",
-        "interrupt",
-        "connection",
-    ],
     "no_capture": ["--without", *_REBUILDING[:4], "writer", "drainer", "pause", "interrupt", "connection"],
 }
 """Options that show each break soon; for the others: writers overtake each other, and are seldom killed."""

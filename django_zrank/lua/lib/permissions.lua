@@ -1,10 +1,14 @@
 -- The commands that the account of a client may use.
 
+-- Those that take a number of keys. For an account that may use some keys only, Valkey 9.1 reads the number even if it
+-- lies beyond the arguments, and crashes.
+local NUMBERED = {ZDIFFSTORE = true, ZUNIONSTORE = true}
+
 -- Return true if the account may use a command on a key. Redis 8 wants as many arguments as the command takes; TIME takes
 -- none.
 local function may_use(command, key)
-  local is_asked, answer = pcall(redis.acl_check_cmd, command, key)
-  local keys = {key}
+  local keys = NUMBERED[command] and {key, '1', key} or {key}
+  local is_asked, answer = pcall(redis.acl_check_cmd, command, unpack(keys))
   while not is_asked and #keys < 4 do
     keys[#keys + 1] = key
     is_asked, answer = pcall(redis.acl_check_cmd, command, unpack(keys))
