@@ -141,7 +141,6 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
     "fence": partial(mock.patch.object, marks, "_lock", lambda index, *noted: marks._locked(index)),
-    "term": partial(_write, "(state[6] or '') ~= term or token < floor", "token < floor"),
     "history": _no_history,
     "lost": partial(
         _rewritten,

@@ -98,16 +98,16 @@ CASES: Final = {
         "a replica that lags takes over; a watcher that rebuilds, and a save",
         _WATCHER, _WRITER, saves=1, faults=2, servers=2, kills=False, may="failover rebuild",
     ),
-    "failover of writers": _case(
-        "two watchers, and two saves",
-        _WATCHER, _WATCHER, _WRITER, faults=1, servers=2, kills=False, may="failover", lane="too large",
-    ),
     "partition": _case(
         "a replica takes over, and one of two watchers stays with the old server",
         _WATCHER, _OLD_SERVER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
     "there and back": _case(
-        "two failovers; saves of two members, pushed",
+        "two failovers; two saves, pushed",
+        _WATCHER, _SITE, faults=2, servers=2, kills=False, may="failover", lane="slow",
+    ),
+    "there and back, two members": _case(
+        "the same with saves of two members",
         _WATCHER, _SITE, faults=2, members=2, servers=2, kills=False, may="failover", lane="by hand",
     ),
     "releases": _case(
@@ -223,9 +223,9 @@ GUARDS: Final = {
         "failover",
         "marks are deleted only if the database still notes the build and the term of the write",
     ),
-    "term": ("failover of writers", "a write is refused under another term than that of its token"),
+    "term": ("failover", "a write is refused under another term than that of its token"),
     "history": (
-        "there and back",
+        "flushes, there and back",
         "a server with another replication history is not the one that was accepted",
     ),
     "lost": (

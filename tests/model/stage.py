@@ -14,7 +14,9 @@ from django_zrank.sync.drain import drain
 from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
+from django_zrank.testing import disable_sync
 from tests.dumps import dump, restore
 from tests.links import Link
 from tests.servers import RedisServer, wait_for
@@ -78,7 +80,7 @@ class Stage:
     """Players, an index built of them, and the processes of a story."""
 
     def __init__(self, members: int = 1, *, is_pushed: bool = False) -> None:
-        """``is_pushed``: whoever saves pushes, too."""
+        """``is_pushed``: the site pushes what it saves."""
         self.is_pushed = is_pushed
         Player.objects.all().delete()
         self.players = [Player.objects.create(level=0) for _ in range(members)]
@@ -99,8 +101,8 @@ class Stage:
         who, what = _parse(step)
         if what.startswith("saves member"):
             player = self.players[int(what[-1]) - 1]
-            if self.is_pushed:
-                self.begin(who, partial(self.save, player)).until("UPDATE player")
+            if self.is_pushed and who == "the site":
+                self.begin(who, partial(self.save_for_one, player)).until("UPDATE player")
             else:
                 self.saves += 1
                 Player.objects.filter(pk=player.pk).update(level=self.saves)
@@ -133,6 +135,12 @@ class Stage:
         """Save a player, and push it."""
         self.saves += 1
         Player(pk=player.pk, level=self.saves).save()
+
+    def save_for_one(self, player: Player) -> None:
+        """Save a player, and push it to the index of the story alone: a step of the model reads rows of no other."""
+        with disable_sync():
+            self.save(player)
+        push(INDEX, [player.pk])
 
     def finish(self) -> None:
         """Let everybody go on to the end, one after the other."""
@@ -229,7 +237,7 @@ def _give_up() -> None:
 
 def _parse(step: str) -> tuple[str, str]:
     """Return who takes a step, and what it is."""
-    for who in ("watcher 1", "watcher 2", "a watcher", "the site"):
+    for who in ("watcher 1", "watcher 2", "a watcher", "the site", "somebody else"):
         if step.startswith(f"{who} "):
             return who, step.removeprefix(f"{who} ")
     raise ValueError(step)

@@ -69,7 +69,7 @@ class Model:
 
     def key(self, world: World) -> Any:
         emptied = (self.nothing(),) if "empty" in self.bounds.may else ()
-        return key(world, emptied, "rewind" in self.bounds.may)
+        return key(world, emptied, "rewind" in self.bounds.may or bool(self.without))
 
     def position(self, version: Version) -> Version:
         """Return what is noted of a version: without traces, a server is judged by it."""
@@ -222,6 +222,8 @@ class Model:
         kinds, names = [process.kind for process in world.processes], []
         for number, me in enumerate(world.processes):
             who = _NAMES[me.kind]
+            if me.kind == "write" and "save" in kinds:
+                who = "somebody else"
             if kinds.count(me.kind) > 1:
                 who = f"{who.split()[1]} {kinds[: number + 1].count(me.kind)}"
             names.append(who)

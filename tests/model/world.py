@@ -178,7 +178,7 @@ def key(world: World, emptied: tuple[Data, ...] = (), goes_back: bool = False) -
     """Return one key for all worlds that differ in names only, or in what no step can look at any more.
 
     ``emptied``: what an emptied server holds, if there may be one; ``goes_back``: servers may go back to a dump with
-    their memory. Without that, a token of an abandoned history is refused for other reasons, too.
+    their memory, or a guard is missing. Otherwise a token of an abandoned history is refused for other reasons, too.
     """
     if not world.faults:
         world = world._replace(servers=tuple([one._replace(saved=None) for one in world.servers]))
