@@ -88,7 +88,7 @@ CASES: Final = {
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, servers=2, kills=False, may="failover", lane="slow",
     ),
     "failover with kills": _case(
-        "the same with one watcher", _WATCHER, _WRITER, saves=1, faults=1, servers=2, may="failover"
+        "the same with one watcher", _WATCHER, _WRITER, saves=1, faults=1, servers=2, may="failover", lane="slow"
     ),
     "rebuild and crash": _case(
         "a server that restarts from an older dump; a watcher that rebuilds, and a save",
@@ -129,7 +129,7 @@ CASES: Final = {
     ),
     "release given up": _case(
         "`migrate` of a release that never runs, and a trigger that is dropped; a watcher and a save",
-        _WATCHER, _WRITER, saves=1, faults=2, releases=2, may="migrate drop",
+        _WATCHER, _WRITER, saves=1, faults=2, releases=2, may="migrate drop", lane="slow",
     ),
     "restored table": _case("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
     "switchover": _case(

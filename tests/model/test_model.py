@@ -13,7 +13,7 @@ from tests.model.page import counterexample, history, line
 
 PAGE = Path(__file__).parents[2].joinpath("docs", "model.md").read_text()
 
-LONG = ("term", "older tokens", "unknown flushes", "pieces", "abandoned", "flushes")
+LONG = ("term", "history", "pieces", "idle watcher")
 """Guards whose counterexamples take long to find."""
 
 
