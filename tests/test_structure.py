@@ -30,6 +30,7 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
     ("django_zrank.apps", "django_zrank.capture.migrating"),
     ("django_zrank.apps", "django_zrank.capture.triggers"),
+    ("django_zrank.apps", "django_zrank.extension"),
     # A declaration loads no Redis.
     ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
