@@ -33,6 +33,14 @@ def test_where_nothing_was_lost_it_is_believed_at_once(store: Store) -> None:
     assert store.check_health().behind == ""
 
 
+def test_what_was_evicted_is_not_made_good_by_marks(zrank: Redis, store: Store) -> None:
+    """A push may find that a key is gone after the server was looked at."""
+    health = store.check_health()
+    zrank.hset(store.keys.meta, "behind", "rebuild")
+    assert store.adopt_server(health, TERM + 1, behind=True)
+    assert store.check_health().behind == "rebuild"
+
+
 def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> None:
     start(store, "next")
     load_rows(store, "next", [Change("1", 1)])

@@ -67,6 +67,22 @@ def test_one_that_is_not_polite_takes_the_place_of_another(store: Store) -> None
     assert store.check_health().building == "next"
 
 
+def test_versions_that_it_forgets_are_not_missed_by_the_next_write(store: Store) -> None:
+    """As evicted ones are, for which the write is refused and the rebuild given up."""
+    assert apply_changes(store, begin_write(store), [Change("1", 2)]) is not None  # guarded by now
+    assert start(store, "next")
+    assert apply_changes(store, begin_write(store), [Change("1", 3)]) is not None
+    assert store.check_health().building == "next"
+
+
+def test_rows_of_the_one_before_are_not_missed_by_the_next_write(store: Store) -> None:
+    assert start(store, "killed")
+    assert load_rows(store, "killed", [Change("1", 1)])
+    assert start(store, "next")
+    assert apply_changes(store, begin_write(store), [Change("1", 3)]) is not None
+    assert store.check_health().building == "next"
+
+
 @pytest.mark.parametrize(("server", "term"), [("before", TERM), ("", TERM - 1)])
 def test_a_polite_one_waits_for_none_of_another_server_or_term(
     zrank: Redis, store: Store, server: str, term: int
