@@ -136,8 +136,10 @@ class Extension(Generic[Index]):
         """Return True if the database has lost what it had noted of changes in Redis. A new term must begin then."""
         return False
 
-    def accepting(self, part: Index, health: Health, *, everything: bool) -> None:
-        """Called before a server is accepted under a new term. ``everything``: more was lost than is kept."""
+    def accepting(self, part: Index, health: Health, *, everything: bool) -> bool:
+        """Called before a server is accepted under a new term. ``everything``: more was lost than is kept. Return False
+        if the server has changed since it was found like this."""
+        return True
 
     def keeps(self) -> Q | None:
         """Return the condition of batches that a replay keeps: the next server may lack them, too."""

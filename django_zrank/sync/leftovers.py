@@ -181,7 +181,8 @@ def _unlink_shard(part: Declaration) -> None:
     store = Store.of(part)
     if not connections[part.get_using()].in_atomic_block:
         if any(store.read_meta("generation", "building")):
-            health, row = store.check_health(), recorded(part)
+            row = recorded(part)
+            health = store.check_health()
             # Its server may have restarted, or failed over.
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)

@@ -305,7 +305,8 @@ def _enter(
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was accepted last, or if it lost writes. Also return the owner
     of that other build; "" if there is none."""
-    health, row = store.check_health(), recorded(index)
+    row = recorded(index)
+    health = store.check_health()  # read last: what the row notes, a server that has lost nothing has
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(
@@ -326,8 +327,8 @@ def _enter(
         raise _superseded(index)
     # What has come since there was nothing pending for another database is written to this one.
     is_kept = bool(health.generation) and not (former and (discards or test))
-    for one in installed().values():
-        one.accepting(index, health, everything=not is_kept)
+    if not all(one.accepting(index, health, everything=not is_kept) for one in installed().values()):
+        raise _superseded(index)
     return row.owner, health.server, term, former
 
 

@@ -19,9 +19,9 @@ def accept_server(part: Declaration, store: Store, health: Health, row: Generati
     """
     # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
     replayed = replay(part, health, noted=row)
-    if replayed is not None:
-        for one in installed().values():
-            one.accepting(part, health, everything=False)
+    if replayed is None:
+        return
+    if all(one.accepting(part, health, everything=False) for one in installed().values()):
         store.adopt_server(health, row.term + 1, behind=replayed > 0)
 
 

@@ -85,8 +85,8 @@ class WriteBehind(Extension[WriteBehindIndex]):
     def is_behind(self, part: WriteBehindIndex, store: Store) -> bool:
         return are_lost(part, store)
 
-    def accepting(self, part: WriteBehindIndex, health: Health, *, everything: bool) -> None:
-        reconcile(part, PendingStore.of(part), health, everything=everything)
+    def accepting(self, part: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
+        return reconcile(part, PendingStore.of(part), health, everything=everything)
 
     def keeps(self) -> Q:
         return Q(flush__isnull=False)

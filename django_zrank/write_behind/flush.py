@@ -329,15 +329,16 @@ def are_lost(index: WriteBehindIndex, store: Store) -> bool:
 
 def reconcile(
     index: WriteBehindIndex, store: PendingStore, health: Health, *, everything: bool = False
-) -> None:
-    """Reduce what is pending on a server to what the column lacks, before the server is accepted.
+) -> bool:
+    """Reduce what is pending on a server to what the column lacks, before the server is accepted. Return False if it
+    has changed since it was found: then it is to be looked at again.
 
     Call it when the database has noted a higher term than the server's, so that no flush can be written under that one
     any more. A flush takes all that is pending of a member. So if this server lacks a flush, what is pending here of
     its members has been written already. ``everything``: drop all that is pending, because more was lost than is kept.
     """
     if index.column is None and not any(store.read_meta("rule")):
-        return
+        return True
     row, (term, _) = recorded(index), health.position
     flushes = Batch.objects.using(index.get_using()).filter(index=index.name, flush__isnull=False)
     lacking = lacked_batches(index, health).filter(flush__isnull=False)
@@ -349,7 +350,7 @@ def reconcile(
     committed = batch is None and (is_purged or (row.flushed_term == term and row.flushed >= taken))
     written = {member for _, member in batch.marks} if batch else ()
     lost = everything or lacks_deleted(row, health)
-    store.reconcile_pending(
+    return store.reconcile_pending(
         health,
         row.flushed,
         committed=committed,

@@ -103,15 +103,20 @@ class PendingStore(Store):
         everything: bool,
         members: Collection[str],
         written: Collection[str] = (),
-    ) -> None:
+    ) -> bool:
         """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
         unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
-        ``everything``. Nothing changes if the server was accepted meanwhile."""
-        keys = self.keys
+        ``everything``. Return False, with nothing changed, if the server was accepted, or has taken another flush,
+        since it was found like this."""
+        keys, taken = self.keys, health.taken
         for piece in [*batched(members, _RECONCILED)] or [[]]:
-            how = (health.server, health.term, self.rule, flushed, int(committed), int(everything))
+            how = (health.server, health.term, taken, self.rule, flushed, int(committed), int(everything))
             args = (*how, len(written), *written, *piece)
-            self.call(RECONCILE_PENDING, (keys.meta, pending_key(keys)), args)
+            if not self._is_done(RECONCILE_PENDING, (keys.meta, pending_key(keys)), args):
+                return False
+            if health.generation or health.building:
+                taken = str(flushed)
+        return True
 
     def waiting(self) -> tuple[int, float]:
         """Return the number of members with changes pending or in flight, and the age of the oldest in seconds."""

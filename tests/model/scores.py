@@ -226,8 +226,8 @@ class Model(sync.Model):
         """One script: leave no flush in flight, and pending what the column lacks."""
         server, note = world.server(me), world.database(me).note
         data, flushes = server.data, [batch for batch in world.database(me).batches if batch[3]]
-        if (server.identity, data.term) != (me.identity, me.newest[0]):
-            return "finds another server", world, me.to()
+        if (server.identity, data.term, data.taken) != (me.identity, me.newest[0], me.number):
+            return "finds the server changed", world, me.to()
         then, pending = me._replace(at="adopting"), data.pending
         if not self.has("reconcile"):
             return "reconciles nothing", world, then

@@ -243,7 +243,14 @@ class ReleasesDriver(Driver):
         self.rounds += 1
 
     def settle(self) -> None:
-        self.indexes = self.live()
+        """By the release whose build is live. If Redis came back with a build that is to be replaced, by the one that
+        was recorded last: workers of others leave it alone."""
+        from django_zrank.capture.triggers import refusal
+
+        self.indexes = [
+            next(one for one in (live, *ways) if not refusal(one.instance()))
+            for live, *ways in zip(self.live(), *self.releases, strict=True)
+        ]
         super().settle()
 
     def end_changes(self) -> None:

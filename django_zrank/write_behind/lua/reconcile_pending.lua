@@ -5,6 +5,7 @@
 --       pending    hash, member -> its pending change
 -- ARGV  server     its identity
 --       term       that it had when it was found, '' for none
+--       found      the last flush that it had taken then, '' for none
 --       rule       by which scores change, with its column and unit: sum:points:0
 --       flushed    the last flush that the database noted
 --       committed  '1' if the column has what the flush in flight carried
@@ -13,18 +14,19 @@
 --       …          then these members; and those that were carried by flushes unknown to this server: their pending changes
 --                  are as old as the failover, so the column has them
 -- Returns 'done', or 'superseded' with nothing changed if this is another server, or has been accepted since, so that
---         flushes of the new term may be in flight.
+--         flushes of the new term may be in flight, or if another flush has been taken since: a server that is rolled back with
+--         its memory goes on taking changes and flushes, and what is pending by now may be in no flush.
 -- Cost  O(members + members in flight).
 
 local meta, pending = KEYS[1], KEYS[2]
-local server, term, rule, flushed, committed, all, number = unpack(ARGV, 1, 7)
-local FIRST = 8
+local server, term, found, rule, flushed, committed, all, number = unpack(ARGV, 1, 8)
+local FIRST = 9
 
 if identity() ~= server then
   return 'superseded'
 end
 local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule', 'held', 'carried')
-if (state[6] or '') ~= term then
+if (state[6] or '') ~= term or (state[1] or '') ~= found then
   return 'superseded'
 end
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)

@@ -22,15 +22,17 @@ def found(scores: PendingStore) -> Health:
     return scores.check_health()
 
 
-def reconcile(store: PendingStore, found: Health, flushed: int = 0, **how: Any) -> None:
+def reconcile(store: PendingStore, found: Health, flushed: int = 0, **how: Any) -> bool:
     how = {"committed": False, "everything": False, "members": (), **how}
-    store.reconcile_pending(found, flushed, **how)
+    return store.reconcile_pending(found, flushed, **how)
 
 
-@pytest.mark.parametrize("field", ["server", "term"])
-def test_another_server_or_term_is_left_alone(scores: PendingStore, found: Health, field: str) -> None:
+@pytest.mark.parametrize("field", ["server", "term", "taken"])
+def test_a_server_that_has_changed_since_it_was_found_is_left_alone(
+    scores: PendingStore, found: Health, field: str
+) -> None:
     before = scores.client.hgetall(scores.keys.meta)
-    reconcile(scores, found._replace(**{field: "7"}), everything=True)
+    assert not reconcile(scores, found._replace(**{field: "7"}), everything=True)
     assert scores.client.hgetall(scores.keys.meta) == before
     assert (pending(scores), carried(scores, 1)) == ({"2": 1, "3": 2}, {"1": 5, "2": 7})
 
@@ -78,7 +80,7 @@ def test_flushes_are_numbered_from_what_the_database_has(scores: PendingStore, f
 
 def test_the_contents_of_former_flushes_are_forgotten(scores: PendingStore, found: Health) -> None:
     take(scores, 1)
-    reconcile(scores, found, 2, committed=True)
+    reconcile(scores, scores.check_health(), 2, committed=True)
     assert carried(scores, 1) == carried(scores, 2) == {}
 
 

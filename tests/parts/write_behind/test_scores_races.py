@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from django_zrank import NotRanked, RankIndex
+from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.exceptions import Busy
 from django_zrank.models import Batch, Generation
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
@@ -21,6 +23,7 @@ from django_zrank.sync.watch import sync
 from django_zrank.write_behind import flush as flush_module
 from django_zrank.write_behind.flush import flush, reconcile
 from django_zrank.write_behind.store import PendingStore
+from tests.sync.interruptions import count_steps, interrupted
 from tests.sync.mirror import contents
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
@@ -50,6 +53,38 @@ def test_a_repair_that_was_held_up_counts_nothing_again(video: Video) -> None:
     STORE.settle_flush(row.term, flight.number)
     flush(INDEX)
     assert column() == {str(video.pk): 15} == contents(VideoRank)
+
+
+@pytest.mark.parametrize("mend", [rebuild, repair, sync])
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["", "restarted"])
+def test_a_flush_comes_between_two_steps(mend: Callable[[Any], object], is_restarted: bool) -> None:
+    """And a change after it, of the same member. What was looked at before is compared with what is noted after."""
+    video, counted = Video.objects.create(views=0), 0
+
+    def change(by: int) -> int:
+        with suppress(IndexUnavailable):  # its server isn't accepted yet
+            VideoRank.scores.increment(video, by)
+            return by
+        return 0
+
+    def come_between(step: int) -> None:
+        nonlocal counted
+        if step == at:
+            with suppress(IndexUnavailable, Busy):
+                flush(INDEX)
+            counted += change(1000)
+
+    steps = count_steps(lambda: mend(INDEX))
+    for at in range(1, steps + 1):
+        counted += change(1)
+        if is_restarted:
+            restart(STORE.client)
+        with suppress(IndexUnavailable, Busy), interrupted(come_between):
+            mend(INDEX)
+        sync(INDEX)
+        flush(INDEX)
+        sync(INDEX)
+        assert column() == {str(video.pk): counted} == contents(VideoRank), f"at step {at} of {steps}"
 
 
 def test_a_row_that_may_yet_be_rolled_back_is_not_ranked() -> None:
