@@ -166,7 +166,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "one before": partial(recoded, flush, "_carry", ", flushed=flight.number - 1)", ")"),
     "same term": _any_term,
-    "reconcile": partial(mock.patch.object, extension, "reconcile", lambda *known, **how: None),
+    "reconcile": partial(mock.patch.object, extension, "reconcile", return_value=True),
     "unknown flushes": partial(
         recoded, extension, "reconcile", "members=() if lost else members", "members=()"
     ),
