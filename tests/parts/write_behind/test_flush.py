@@ -19,6 +19,8 @@ from django_zrank.exceptions import Busy, IndexUnhealthy
 from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
 from django_zrank.sync import upkeep
+from django_zrank.sync.push import push
+from django_zrank.testing import disable_sync
 from django_zrank.write_behind import flush as module
 from django_zrank.write_behind.changes import ChangeScores
 from django_zrank.write_behind.flush import flush
@@ -47,7 +49,10 @@ def videos(zrank: Redis) -> list[Video]:
 
 def count_more() -> None:
     """The same of 32 more: Valkey may return all of few by one HSCAN."""
-    increment(*(Video.objects.create(views=10) for _ in range(32)))
+    with disable_sync():  # a save may flush what is pending
+        videos = [Video.objects.create(views=10) for _ in range(32)]
+    push(INDEX, [video.pk for video in videos])
+    increment(*videos)
 
 
 def increment(*videos: Video) -> None:
