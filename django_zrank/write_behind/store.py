@@ -108,14 +108,15 @@ class PendingStore(Store):
         unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
         ``everything``. Return False, with nothing changed, if the server was accepted, or has taken another flush,
         since it was found like this."""
-        keys, taken = self.keys, health.taken
-        for piece in [*batched(members, _RECONCILED)] or [[]]:
-            how = (health.server, health.term, taken, self.rule, flushed, int(committed), int(everything))
+        keys, found = self.keys, int(health.taken or 0)
+        pieces = [*batched(members, _RECONCILED)] or [[]]
+        for piece in pieces:
+            # Until the last one, the server lacks the same flushes: who goes on after a kill drops the same members.
+            noted = flushed if piece is pieces[-1] else found
+            how = (health.server, health.term, found, self.rule, noted, int(committed), int(everything))
             args = (*how, len(written), *written, *piece)
             if not self._is_done(RECONCILE_PENDING, (keys.meta, pending_key(keys)), args):
                 return False
-            if health.generation or health.building:
-                taken = str(flushed)
         return True
 
     def waiting(self) -> tuple[int, float]:

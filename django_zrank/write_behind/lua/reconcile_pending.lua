@@ -5,9 +5,9 @@
 --       pending    hash, member -> its pending change
 -- ARGV  server     its identity
 --       term       that it had when it was found, '' for none
---       found      the last flush that it had taken then, '' for none
+--       found      the last flush that it had taken then, 0 for none
 --       rule       by which scores change, with its column and unit: sum:points:0
---       flushed    the last flush that the database noted
+--       flushed    the last flush that the database noted; before the last call, 'found'
 --       committed  '1' if the column has what the flush in flight carried
 --       all        '1' to drop all pending changes
 --       number     of members that the flush in flight wrote, if not all of it
@@ -26,10 +26,10 @@ if identity() ~= server then
   return 'superseded'
 end
 local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule', 'held', 'carried')
-if (state[6] or '') ~= term or (state[1] or '') ~= found then
+local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
+if (state[6] or '') ~= term or taken ~= tonumber(found) then
   return 'superseded'
 end
-local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 rule = state[7] or rule
 require_commands(meta)
 local held = state[8]

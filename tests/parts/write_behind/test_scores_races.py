@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,8 +22,10 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.upkeep import is_due
 from django_zrank.sync.watch import sync
 from django_zrank.write_behind import flush as flush_module
+from django_zrank.write_behind import store as store_module
 from django_zrank.write_behind.flush import flush, reconcile
 from django_zrank.write_behind.store import PendingStore
+from tests.dumps import dump, restore
 from tests.sync.interruptions import count_steps, interrupted
 from tests.sync.mirror import contents
 from tests.testapp.models import Video
@@ -85,6 +88,39 @@ def test_a_flush_comes_between_two_steps(mend: Callable[[Any], object], is_resta
         flush(INDEX)
         sync(INDEX)
         assert column() == {str(video.pk): counted} == contents(VideoRank), f"at step {at} of {steps}"
+
+
+def test_a_repair_is_killed_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server that lacks a flush, whose members are reconciled in several pieces."""
+
+    class KilledError(Exception):
+        pass
+
+    def kill(step: int) -> None:
+        if step == at:
+            raise KilledError
+
+    monkeypatch.setattr(store_module, "_RECONCILED", 1)
+    videos, is_killed = [Video.objects.create(views=0) for _ in range(3)], True
+    for at in count(1):
+        VideoRank.scores.increment(dict.fromkeys(videos, 1))
+        held = dump(STORE.client)
+        flush(INDEX)
+        restore(STORE.client, held)
+        with interrupted(kill):
+            try:
+                repair(INDEX)
+            except KilledError:
+                is_killed = True
+            else:
+                is_killed = False
+        sync(INDEX)
+        flush(INDEX)
+        sync(INDEX)
+        assert column() == {str(video.pk): at for video in videos} == contents(VideoRank), f"at step {at}"
+        if not is_killed:
+            break
+    assert at > 5
 
 
 def test_a_row_that_may_yet_be_rolled_back_is_not_ranked() -> None:
