@@ -14,7 +14,7 @@ from ..models import Batch, Generation
 from ..recent import Recent
 
 if TYPE_CHECKING:
-    from ..store import Health
+    from ..store import Health, Store
 
 TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
@@ -36,6 +36,15 @@ def recorded(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
+
+
+def noted_and_found(index: Declaration, store: Store) -> tuple[Generation, Health]:
+    """Return what the database knows of the build of ``index``, and then the state in Redis.
+
+    What is noted of a write was in Redis before. In the other order, a write in between would seem to be lacking there.
+    """
+    row = recorded(index)
+    return row, store.check_health()
 
 
 def prefetch(indexes: Collection[Declaration]) -> None:

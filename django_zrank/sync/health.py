@@ -11,7 +11,7 @@ from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
 from ..exceptions import CaptureError
 from ..models import Generation
-from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, recorded
+from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, noted_and_found
 from ..signals import repaired
 from ..store import Health, Store
 from .each_shard import EachShard
@@ -78,13 +78,11 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def _look(part: Declaration) -> tuple[Verdict, Health, Generation]:
     """Return the verdict on a part, the state in Redis, and the database's note of it.
 
-    They are read in the opposite order, because drains, rebuilds and repairs go on: the state in Redis may only be
-    newer than the note. If another term began in between, or a rebuild took place, they are read again.
+    If another term began in between, or a rebuild took place, they are read again.
     """
     store = Store.of(part)
     for _ in range(2):
-        row = recorded(part)
-        health = store.check_health()
+        row, health = noted_and_found(part, store)
         if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
     return _examine(part, health, row), health, row

@@ -17,7 +17,7 @@ from ..declaration import Declaration
 from ..exceptions import Busy, CaptureError, IndexUnavailable
 from ..extension import installed
 from ..models import TABLES, Batch, Capture, Generation, Mark
-from ..redis.trust import RETIRED, TESTS, is_accepted, recorded
+from ..redis.trust import RETIRED, TESTS, is_accepted, noted_and_found, recorded
 from ..registry import registry
 from ..store import Store
 from ..transactions import PATIENCE
@@ -181,8 +181,7 @@ def _unlink_shard(part: Declaration) -> None:
     store = Store.of(part)
     if not connections[part.get_using()].in_atomic_block:
         if any(store.read_meta("generation", "building")):
-            row = recorded(part)
-            health = store.check_health()
+            row, health = noted_and_found(part, store)
             # Its server may have restarted, or failed over.
             if health.generation == row.building and not is_accepted(health, row):
                 accept_server(part, store, health, row)

@@ -28,7 +28,7 @@ from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuil
 from ..extension import installed
 from ..members import batched
 from ..models import Generation
-from ..redis.trust import TESTS, has_all, is_accepted, recorded
+from ..redis.trust import TESTS, has_all, is_accepted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -305,8 +305,7 @@ def _enter(
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was accepted last, or if it lost writes. Also return the owner
     of that other build; "" if there is none."""
-    row = recorded(index)
-    health = store.check_health()  # read last: what the row notes, a server that has lost nothing has
+    row, health = noted_and_found(index, store)
     rows = Generation.objects.using(index.get_using()).filter(index=index.name)
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(

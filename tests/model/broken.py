@@ -22,7 +22,7 @@ from django_zrank.write_behind.store import TAKE_PENDING, PendingStore
 from tests.scripts import every_script, preceded_scripts
 from tests.writes import begin_write
 
-__all__ = ["BROKEN", "recoded"]
+__all__ = ["BROKEN", "locked_anyway", "recoded"]
 
 
 @contextmanager
@@ -47,6 +47,11 @@ def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
 
 
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
+
+
+def locked_anyway(index: RankIndex, *noted: Any) -> Any:
+    """``marks._lock()`` without the fence: under any build and term."""
+    return marks._locked(index)
 
 
 def _token_last() -> AbstractContextManager[Any]:
@@ -140,7 +145,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
-    "fence": partial(mock.patch.object, marks, "_lock", lambda index, *noted: marks._locked(index)),
+    "fence": partial(mock.patch.object, marks, "_lock", locked_anyway),
     "history": _no_history,
     "lost": partial(
         _rewritten,

@@ -19,12 +19,13 @@ Batch = tuple[
     Term, Version, tuple[int, ...], int, Name
 ]  # of members' marks; the flush that left them; its trace
 Trace = tuple[Name, Version]  # of a write that a drain may note
+Changes = frozenset[int]  # of a score, by number
 
 _PUSHING: Final = ("reading", "applying")
-_COMPARING: Final = ("replaying", "reconciling", "adopting")
-"""Steps that look at a token, and at the traces that were read."""
+"""Steps that look at a token."""
 
-Changes = frozenset[int]  # of a score, by number
+_COMPARING: Final = ("replaying", "reconciling", "adopting")
+"""Steps that look at the traces that were read."""
 
 
 class Data(NamedTuple):

@@ -23,6 +23,7 @@ from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
+from tests.model.broken import locked_anyway
 from tests.sentinels import NAME, Sentinels, client_options
 from tests.servers import RedisServer
 from tests.sync.conftest import change_all, refused_within, use_redis
@@ -332,7 +333,7 @@ def test_a_drain_that_a_failover_overtakes(
         lead(front, b)
         assert repair(INDEX) is Verdict.RESTARTED
         if not is_fenced:
-            monkeypatch.setattr(marks, "_lock", lambda index, *noted: marks._locked(index))
+            monkeypatch.setattr(marks, "_lock", locked_anyway)
         return marks.unmark(*args, **kwargs)
 
     monkeypatch.setattr(drains, "unmark", overtaken)

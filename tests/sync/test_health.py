@@ -12,8 +12,8 @@ from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Generation
+from django_zrank.redis import trust
 from django_zrank.store import Store
-from django_zrank.sync import health as health_module
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.push import push
@@ -42,15 +42,15 @@ def test_at_rest(rebuilds: list[RankIndex]) -> None:
 
 
 def test_a_rebuild_after_the_note_was_read_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = health_module.recorded
+    recorded = trust.recorded
 
     def read_then_rebuild(part: RankIndex) -> Generation:
         row = recorded(part)
-        monkeypatch.setattr(health_module, "recorded", recorded)
+        monkeypatch.setattr(trust, "recorded", recorded)
         rebuild(INDEX)
         return row
 
-    monkeypatch.setattr(health_module, "recorded", read_then_rebuild)
+    monkeypatch.setattr(trust, "recorded", read_then_rebuild)
     assert examine(INDEX) is Verdict.HEALTHY
 
 

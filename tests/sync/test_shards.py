@@ -43,6 +43,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
 from tests.clusters import Cluster
+from tests.model.broken import locked_anyway
 from tests.servers import wait_for
 from tests.sync.capturing import table
 from tests.sync.interruptions import just_before
@@ -925,7 +926,7 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
     with Cluster(redis_binary, 3, 1) as cluster:
         index = build_on(cluster, settings, divide)
         if is_broken:
-            monkeypatch.setattr(marks, "_lock", lambda index, *noted: marks._locked(index))
+            monkeypatch.setattr(marks, "_lock", locked_anyway)
         part = index.parts[0]
         slot = key_slot(Store(part.name).keys.meta.encode())
         primary = cluster.owner(slot)

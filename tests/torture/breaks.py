@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from django_zrank.queries.request import Call
-from django_zrank.redis import scripts, sending
+from django_zrank.redis import scripts, sending, trust
 from django_zrank.store import Health, Store
 from django_zrank.sync import drain, health, marks
 from tests.model.broken import BROKEN
@@ -68,7 +68,7 @@ def _no_term() -> None:
     lock, unmark = marks._lock, marks.unmark
 
     def any_term(index: Any, generation: str, term: int) -> Any:
-        return lock(index, generation, health.recorded(index).term)
+        return lock(index, generation, trust.recorded(index).term)
 
     def without_term(index: Any, processed: Any, written: Any, **kwargs: Any) -> list[Any]:
         return unmark(
