@@ -27,7 +27,7 @@ from django_zrank.testing import reset
 from tests.clusters import Cluster
 from tests.links import Link
 from tests.populations import fill, load
-from tests.sentinels import NAME, Sentinels, client_options
+from tests.sentinels import Sentinels
 from tests.servers import RedisServer, wait_for
 from tests.sharded import sharded
 from tests.sync.conftest import use_redis
@@ -115,7 +115,7 @@ def that_pair(pair: Pair, settings: Any) -> Iterator[Pair]:
 def a_watched_pair(binary: str, settings: Any) -> Iterator[Pair]:
     with a_pair(binary, settings) as pair, Sentinels(binary, pair.primary.port) as sentinels:
         pair.replica.follow(pair.primary.port)
-        use_redis(settings, f"redis://{NAME}/0", **client_options(sentinels.ports))
+        use_redis(settings, sentinels.url, **sentinels.options)
         yield pair
 
 

@@ -24,7 +24,7 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
 from tests.model.broken import locked_anyway
-from tests.sentinels import NAME, Sentinels, client_options
+from tests.sentinels import Sentinels
 from tests.servers import RedisServer
 from tests.sync.conftest import change_all, refused_within, use_redis
 from tests.sync.mirror import assert_mirrors
@@ -295,7 +295,7 @@ class TestPlannedFailover:
         """Through django-redis's client, which asks Sentinels for the address."""
         b.follow(a.port)
         with Sentinels(a.binary, a.port) as sentinels:
-            use_redis(settings, f"redis://{NAME}/0", **client_options(sentinels.ports))
+            use_redis(settings, sentinels.url, **sentinels.options)
             sync()
             assert async_to_sync(PlayerAscending.ranking.acount)() == PlayerAscending.ranking.count()
             sentinels.fail_over()

@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from tests.links import Link
-from tests.sentinels import NAME, Sentinels, client_options
+from tests.sentinels import Sentinels
 from tests.servers import wait_for
 from tests.torture.single import ForgetfulRedis, Single
 
@@ -60,7 +60,7 @@ class Watched(Single):
 
     def cache(self) -> dict[str, Any]:
         assert self.sentinels is not None
-        return {"LOCATION": f"redis://{NAME}/0", "OPTIONS": client_options(self.sentinels.ports)}
+        return {"LOCATION": self.sentinels.url, "OPTIONS": self.sentinels.options}
 
     def save(self) -> None:
         if not self.is_hit:  # else it may be down, or frozen
