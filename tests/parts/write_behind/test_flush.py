@@ -247,6 +247,20 @@ def test_a_flush_leaves_the_rule_of_the_release_whose_build_is_live() -> None:
     assert STORE.read_meta("rule") == ["max:views:0"]
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_rule_of_another_release_that_no_column_can_take(
+    waiting: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The index is ordered by something else now. An error is logged while changes are pending, and these are kept."""
+    STORE.client.hset(STORE.keys.meta, "rule", "max:views:0")
+    if waiting:
+        submit(50, "max:views:0", Video.objects.create(views=10))
+    monkeypatch.setattr(module.Column, "of_noted", mock.Mock(side_effect=FieldError("which?")))
+    assert flush(INDEX) == 0
+    assert (waits(), STORE.read_meta("rule")) == (waiting, ["max:views:0"])
+    assert ["no column can take them: which?" in one.message for one in caplog.records] == [True] * waiting
+
+
 # Rows that are locked, slow or refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank import RankIndex
+from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.models import Generation
 from django_zrank.sync.gauges import read_gauges
@@ -75,3 +75,21 @@ def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush_module, "write_scores", write)
     assert flush_module.flush(INDEX, limit=5, skip_locked=True) == 6
     assert limits == [5, 3, 1]
+
+
+@pytest.mark.parametrize("away", ["a", "abc"], ids=["one", "all"])
+def test_parts_that_are_away_stop_no_other(away: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush fails only if none is left."""
+    monkeypatch.setattr(INDEX, "parts", tuple(INDEX.called(name) for name in "abc"))
+
+    def write(part: RankIndex, **how: Any) -> int:
+        if part.name in away:
+            raise IndexUnavailable("no answer")
+        return 2
+
+    monkeypatch.setattr(flush_module, "write_scores", write)
+    if away == "abc":
+        with pytest.raises(IndexUnavailable, match="no answer"):
+            flush_module.flush(INDEX)
+    else:
+        assert flush_module.flush(INDEX) == 4
