@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import copy
 from typing import Any
 
@@ -69,7 +69,14 @@ def _releasing(run: Callable[..., None], known: set[tuple[str, str]]) -> Callabl
         # state.
         unknown = after if own.dialect.remakes_tables else known | after
         _release_stale(own, unknown, _tables(from_state, to_state))
-        run(app_label, editor, from_state, to_state)
+        try:
+            run(app_label, editor, from_state, to_state)
+        except Exception:
+            # What is not undone with the operation must not fail every write of a table.
+            if not editor.connection.in_atomic_block:
+                with suppress(CaptureError, DatabaseError):
+                    own.drop(own.dialect.dangling())
+            raise
         if alters_marks and not own.dialect.transactional:  # a watcher may have restored them meanwhile
             _release(own, leaving, everything=True)
         own.drop(own.dialect.dangling())

@@ -6,9 +6,9 @@ members, because changes before it went unnoticed.
 Triggers have one life cycle, whichever release looks at them. The database notes which declaration of an index they
 belong to (``Capture.declaration``). Commands that somebody runs note their own: ``migrate`` and ``capture_zrank``
 (:func:`install`), and ``rebuild_zrank`` before it reads (:func:`record`). Each creates what its declaration needs.
-Workers of other releases drop no trigger, and build the index only if no other release's build is live
-(:func:`refusal`). While their own is live, they create what was lost (:func:`restore`). Once the new build is live, the
-next process that checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
+Workers of other releases touch no trigger, since a migration may be about to drop the column that it names, and build
+the index only if no other release's build is live (:func:`refusal`). Once the new build is live, the next process that
+checks the triggers drops those that its declaration doesn't need (``TriggerSet.contract()``).
 
 Triggers of unknown indexes are dropped on request only (:func:`drop`). During ``migrate``, triggers are dropped with
 the columns that they name (:func:`guard`).
@@ -116,12 +116,6 @@ def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator
     rows = Generation.objects.using(using).filter(index__startswith=index.name)
     rows = rows.select_for_update() if lock else rows
     return (row for row in rows if of_index.fullmatch(row.index))
-
-
-def _has_build(index: Declaration, using: str) -> bool:
-    """Return True if the database notes a live build of this declaration."""
-    noted = (row.generation for row in builds_of(index, using))
-    return any(generation not in ("", RETIRED) and index.declares(generation) for generation in noted)
 
 
 def departed(using: str) -> list[Declaration]:
@@ -374,6 +368,22 @@ class TriggerSet:
                 found.update([] if columns else [f"there is no table {table}"])
         return f"Triggers can't be created: {'; '.join(sorted(found))}." if found else ""
 
+    def disowned(self) -> str:
+        """Return the indexes whose missing triggers no worker of this release restores, and what to do; '' if there are
+        none."""
+        missing = {trigger.owner for trigger in self.missing - self.replaced}
+        names = [
+            repr(index.name)
+            for index in self.indexes
+            if owner_of(index.name) in missing and not self.is_current(index)
+        ]
+        if not names:
+            return ""
+        return (
+            f"Triggers of {', '.join(names)} are missing, and the database notes those of another release, which has "
+            "run migrate since. Start that release; or run capture_zrank with this one, if it is to go on."
+        )
+
     def create(self, unit: Unit, missing: Iterable[Trigger]) -> None:
         dialect, table = self.dialect, unit.source.table
         atomic = transaction.atomic(self.using) if dialect.transactional else nullcontext()
@@ -454,7 +464,7 @@ def status(using: str, indexes: Collection[Declaration], *, thorough: bool = Fal
     gone = {owner_of(index.name) for index in departed(using)} if thorough else set()
     problems = [f"{table} {problem}" for table, problem in sorted(own.dialect.problems().items())]
     errors = [f"Triggers can't watch every table: {'; '.join(problems)}."] if problems else []
-    errors += filter(None, [own.unfit()])
+    errors += filter(None, [own.unfit(), own.disowned()])
     return Status(
         mode,
         missing=sorted(own.missing),
@@ -485,20 +495,12 @@ def restore(index: Declaration) -> bool:
     """Restore the missing triggers of ``index``, and drop those that it doesn't need any more, without waiting long for
     locks. Return True if some were missing, or not to be relied on.
 
-    If the triggers belong to another release, it drops none, and creates some only while its own build is live: a
-    release that has migrated may never be started. Raises :exc:`~django_zrank.exceptions.CaptureError`; if only some
-    can't be created, for lack of a column, after the others were.
+    If the triggers belong to another release, it does nothing. Raises :exc:`~django_zrank.exceptions.CaptureError`; if
+    only some can't be created, for lack of a column, after the others were.
     """
     own = _triggers(index.get_using(), [index])
-    if own is None:
+    if own is None or not own.is_current(index):
         return False
-    if not own.is_current(index):
-        if not (own.missing - own.replaced and _has_build(index, own.using)):
-            return False
-        with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():
-            own.add()
-        own.check_complete()
-        return True
     was_missing = bool(own.missing or own.obstacles())
     if was_missing or index.name not in own.notes:
         with own.explained(index.model._meta.db_table), own.dialect.short_lock_timeout():

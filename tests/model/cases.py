@@ -119,17 +119,13 @@ CASES: Final = {
         _NEW, _SITE, saves=1, faults=1, releases=2, kills=False, may="migrate",
     ),
     "column dropped": _case(
-        "two releases, of which the old one is stopped; `migrate`, a migration that drops the old one's column, and "
+        "two releases, of which the old one is stopped; `migrate`, an operation that drops the old one's column, and "
         "`rebuild_zrank`",
         _WATCHER, _NEW, saves=0, faults=2, releases=2, kills=False, may="migrate column stop command",
     ),
     "column dropped, and a save": _case(
         "the same with a save", _WATCHER, _NEW, _WRITER,
         saves=1, faults=2, releases=2, kills=False, may="migrate column stop command", lane="slow",
-    ),
-    "release given up": _case(
-        "`migrate` of a release that never runs, and a trigger that is dropped; a watcher and a save",
-        _WATCHER, _WRITER, saves=1, faults=2, releases=2, may="migrate drop", lane="slow",
     ),
     "restored table": _case("a table restored beneath its triggers", _WATCHER, _WRITER, faults=1, may="restore"),
     "switchover": _case(
@@ -278,9 +274,9 @@ GUARDS: Final = {
         "column dropped",
         "a worker looks again who is recorded once its rebuild has begun",
     ),
-    "live adds": (
-        "release given up",
-        "the release whose build is live puts its triggers back, even if another one is recorded",
+    "recorded adds": (
+        "column dropped",
+        "workers create only the triggers of the recorded release",
     ),
     "triggers": ("restored table", "a build notes the triggers under which it was made"),
     "primary database": ("switchover", "rows are read only from the database that takes writes"),

@@ -180,11 +180,13 @@ class Model:
     def is_watched(self, database: Database) -> bool:
         """Return True if there are triggers for the live build, and for the one that is to replace it."""
         needed = {database.note.current, *database.note.live[:1]}
+        if database.is_leaving:  # changes of its column are lost with it
+            needed -= {0}
         return (needed & database.columns) <= database.captured
 
     def may_add(self, database: Database, release: int) -> bool:
         note = database.note
-        own = (note.current, *(note.live[:1] if self.has("live adds") else ()))
+        own = (note.current, *(() if self.has("recorded adds") else note.live[:1]))
         return release in database.columns and release in own
 
     def may_build(self, database: Database, release: int) -> bool:
@@ -274,6 +276,9 @@ class Model:
         if self.bounds.is_standby and world.databases[0] != world.databases[1] and not is_fenced:
             both = (world.databases[world.primary],) * 2
             yield "the standby catches up", world._replace(databases=both), False
+        if world.databases[world.primary].is_leaving:
+            after = world.store(world.primary, columns=frozenset({1}), is_leaving=False)
+            yield "the operation drops column 1", after, False
 
     def commands(self, world: World, *, is_fault: bool = False) -> Iterator[Step[World]]:
         """Yield rebuilds by hand, which record the release. Somebody can be counted on where no worker builds an index:
@@ -316,10 +321,9 @@ class Model:
                 after_it = after_it.store(primary, captured=frozenset({1}))
             current = database.note._replace(current=1)
             yield "migrate installs triggers of release 2", after_it.store(primary, note=current), True
-        if "column" in self.bounds.may and database.note.current == 1 and 0 in database.columns:
-            columns = frozenset({1})
-            left = database.captured & columns if self.has("columns") else database.captured
-            yield "a migration drops column 1", store(primary, columns=columns, captured=left), True
+        if "column" in self.bounds.may and database.note.current == 1 and not database.is_leaving and 0 in database.columns:
+            left = database.captured - {0} if self.has("columns") else database.captured
+            yield "an operation drops triggers", store(primary, captured=left, is_leaving=True), True
         if "command" in self.bounds.may:
             yield from self.commands(world, is_fault=True)
         for fault in sorted(after.keys() & self.bounds.may):

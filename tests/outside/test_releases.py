@@ -53,6 +53,9 @@ class PlayerRank(RankIndex):
 """
 
 MIGRATION = """
+from pathlib import Path
+from time import sleep
+
 from django.db import migrations, models
 
 WRITE = "UPDATE players_player SET points = points + 1"
@@ -64,7 +67,18 @@ def drop(apps, editor):
     with editor.connection.cursor() as cursor:
         cursor.execute("ALTER TABLE players_player DROP COLUMN grade")
 
+def drop_later(apps, editor):
+    Path("reached").touch()
+    for _ in range(1200):
+        if Path("go on").exists():
+            break
+        sleep(0.05)
+    drop(apps, editor)
+    with editor.connection.cursor() as cursor:
+        cursor.execute(WRITE)
+
 class Migration(migrations.Migration):
+    atomic = {atomic}
     dependencies = {after}
     operations = [{operations}]
 """
@@ -189,7 +203,9 @@ class Site:
         }
         before: list[tuple[str, str]] = []
         for number, operations in enumerate([FIRST, *migrations], start=1):
-            files[f"players/migrations/m{number}.py"] = MIGRATION.format(after=before, operations=operations)
+            files[f"players/migrations/m{number}.py"] = MIGRATION.format(
+                after=before, operations=operations, atomic="drop_later" not in operations
+            )
             before = [("players", f"m{number}")]
         for name, text in files.items():
             (folder / name).write_text(text)
@@ -431,6 +447,26 @@ def test_a_column_that_is_dropped_in_two_deploys(site: Site) -> None:
     assert site.marks_of_an_update("points") == MEMBERS
     second.manage("sync_zrank")
     assert second.verdict() == "HEALTHY"
+
+
+def test_an_operation_that_works_for_long_before_it_drops_a_column(site: Site) -> None:
+    """The worker of the first release looks at the triggers meanwhile. They are gone, and the column is still there."""
+    removed = REMOVED.format(column="grade")
+    first = site.release(("-score", "-grade"))
+    second = site.release("-score", removed, fields="level score points")
+    third = site.release("-score", removed, "migrations.RunPython(drop_later)", fields="level score points")
+    first.go_live()
+    second.manage("migrate")
+    migrating = third.start("-m", "django", "migrate")
+    wait_for((third.folder / "reached").exists)
+    assert "are missing" in first.manage("sync_zrank", fails=True)
+    (third.folder / "go on").touch()
+    said, _ = migrating.communicate(timeout=60)
+    assert migrating.returncode == 0, said
+    assert site.marks_of_an_update("points") == 0
+    assert site.marks_of_an_update("score") == MEMBERS
+    third.manage("sync_zrank")
+    assert third.verdict() == "HEALTHY"
 
 
 def dumped(site: Site) -> Callable[[], None]:

@@ -22,7 +22,7 @@ from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import rebuild as rebuilding
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.health import Verdict, examine, obstacle, repair
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
@@ -204,15 +204,21 @@ def test_triggers_come_before_a_build_reads(
 
 
 def test_a_release_that_is_never_started(release: Callable[..., RankIndex]) -> None:
-    """It has migrated. The one whose build is live goes on, and restores what it loses."""
+    """It has migrated. The one whose build is live goes on, but restores no trigger before somebody says so: the other
+    may be about to drop its columns."""
     before = own()
     release(get_queryset=named)
     migrated()
     both = own()
+    assert examine(INDEX) is Verdict.HEALTHY
     triggers.TriggerSet(INDEX.get_using(), []).drop(before)
-    assert examine(INDEX) is Verdict.UNCAPTURED
     sync(INDEX)
-    assert own() == both
+    assert own() == both - before
+    assert examine(INDEX) is Verdict.UNCAPTURED
+    assert "or run capture_zrank with this one" in obstacle(INDEX, Verdict.UNCAPTURED)
+    triggers.install(INDEX.get_using(), [INDEX])  # as capture_zrank does
+    sync(INDEX)
+    assert own() == before
     assert examine(INDEX) is Verdict.HEALTHY
 
 
