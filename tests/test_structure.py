@@ -119,13 +119,14 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks pool models embedded transactions",
+    "exceptions signals conf recent deadline hooks methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
     "combined",
     "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
+    "dense",
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",

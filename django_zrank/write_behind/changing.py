@@ -187,7 +187,7 @@ def _limit(index: Declaration) -> int:
     """The most members that one call changes."""
     facets = sum(_VALUES if facet.many else 1 for facet in index.faceting.all)
     # Each ranking of a facet is written by a command of its own, for few members: twice what one of many takes.
-    return max(1, CHANGES // ((1 + 2 * facets) * (1 + index.layout.dense)))
+    return max(1, CHANGES // ((1 + 2 * facets) * (2 if index.layout.beside else 1)))
 
 
 @cache
