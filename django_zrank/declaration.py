@@ -80,7 +80,7 @@ class Declaration(MemberCodec, Generic[Member]):
 
     ranking_method: str = "ordinal"
     """The ranks of members that are equal in every criterion: ``"ordinal"`` (1234, by primary key), ``"competition"``
-    (1224), or a further one of :data:`~django_zrank.methods.methods`."""
+    (1224), or one that a part adds to :mod:`django_zrank.methods`."""
 
     facets: Sequence[str | Sequence[str]] = ()
     """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.

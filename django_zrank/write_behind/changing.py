@@ -42,9 +42,9 @@ class Changing:
 
     @property
     def limit(self) -> int:
-        """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets or dense
-        ranks put each member into several rankings. The server does nothing else during a call, and while a rebuild
-        runs, a call writes to both generations."""
+        """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets put each
+        member into several rankings, or if its ranks take several writes. The server does nothing else during a call,
+        and while a rebuild runs, a call writes to both generations."""
         return _limit(self.index)
 
     @overload

@@ -32,7 +32,6 @@ from tests.parts.write_behind.test_scores import column
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
 from tests.sync.test_releases import After, Before, ranked
-from tests.testapp.methods import KEEPING
 from tests.testapp.models import Player, Video
 from tests.testapp.zrank import VideoRank
 
@@ -266,6 +265,7 @@ def released() -> Iterator[Callable[..., type[RankIndex]]]:
     triggers.drop("default", ["released"])
 
 
+@pytest.mark.part("dense")
 def test_merge(
     is_guarded: bool,
     without: Callable[[str], AbstractContextManager[Any]],
@@ -274,7 +274,7 @@ def test_merge(
 ) -> None:
     """The older release submits while the newer one rebuilds; the newer one submits less."""
     before = released("Before", write_behind="best")
-    after = released("After", write_behind="best", ranking_method=KEEPING)
+    after = released("After", write_behind="best", ranking_method="dense")
     video = Video.objects.create(views=0)
     rebuild(before.instance())
     just_before(monkeypatch, Store, "swap_rebuilt", lambda: before.scores.submit(video, 50))

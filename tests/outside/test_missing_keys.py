@@ -109,12 +109,14 @@ def keys(client: Redis, key: str) -> list[str]:
 
 
 OF_COMBINED = ("…:large", "…:sizes")
+OF_DENSE = ("<root>:values", "…:counts")
 
 
 def marked(key: str) -> Any:
     """A key of the table, as a parameter of a test."""
     is_combined = "intersection" in key or key in OF_COMBINED
-    return pytest.param(key, marks=[pytest.mark.part("combined")] if is_combined else [])
+    parts = ["combined"] if is_combined else ["dense"] if key in OF_DENSE else []
+    return pytest.param(key, marks=[pytest.mark.part(name) for name in parts])
 
 
 @pytest.mark.parametrize("key", [*map(marked, table())])
