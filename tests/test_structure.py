@@ -260,6 +260,25 @@ def test_the_kernel_names_no_part() -> None:
     assert found == {*NAMED}
 
 
+NAMED_IN_LUA = {
+    ("begin_write", "replicas"): "an error says that the server is one",
+    ("check_health", "replicas"): "an error says that the server is one",
+    ("writable", "replicas"): "an error says that the server is one",
+    ("load_rows", "statistics"): "where members stand is no method of a ranking",
+}
+"""Scripts and libraries of the kernel whose code names a part, with the reason."""
+
+
+def test_the_scripts_of_the_kernel_name_no_part() -> None:
+    found = {
+        (path.stem, name)
+        for path in ROOT.glob("lua/**/*.lua")
+        for name, part in PARTS.items()
+        if re.search(part.names, re.sub(r"--.*", "", path.read_text()))
+    }
+    assert found == {*NAMED_IN_LUA}
+
+
 def test_every_room_is_on_the_map() -> None:
     """docs/design.md names every module and every folder of Python at the top of the package."""
     chart = (Path(__file__).parents[1] / "docs/design.md").read_text()
