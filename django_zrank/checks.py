@@ -41,8 +41,8 @@ from .exceptions import CaptureError
 from .extension import extensions, installed
 from .hooks import fallbacks, sources
 from .index import RankIndex
+from .methods import method_of, methods
 from .models import Mark
-from .queries.view import METHODS
 from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
 from .registry import registry
 from .transactions import is_unsynced
@@ -550,8 +550,9 @@ def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
 
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     method = index.get_ranking_method()
-    if method not in METHODS:
-        hint = f"Choose one of {', '.join(map(repr, METHODS))}: 1234, 1224, 1223."
+    if method not in list(methods):
+        examples = ", ".join(method_of(name).example for name in methods)
+        hint = f"Choose one of {', '.join(map(repr, methods))}: {examples}."
         yield error(type(index), f".ranking_method is {method!r}.", hint, "zrank.E024")
 
 

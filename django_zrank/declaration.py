@@ -28,6 +28,7 @@ from .codec.shards import name_of, shard_of
 from .codec.units import Band, Distance
 from .conf import get_settings
 from .exceptions import NotRanked
+from .methods import kept_for
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -79,7 +80,7 @@ class Declaration(MemberCodec, Generic[Member]):
 
     ranking_method: str = "ordinal"
     """The ranks of members that are equal in every criterion: ``"ordinal"`` (1234, by primary key), ``"competition"``
-    (1224) or ``"dense"`` (1223)."""
+    (1224), or one that a part adds to :mod:`django_zrank.methods`."""
 
     facets: Sequence[str | Sequence[str]] = ()
     """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
@@ -293,7 +294,7 @@ class Declaration(MemberCodec, Generic[Member]):
         """The layout of stored members."""
         order = self.ordering
         memberships = bool(order.width or order.is_wide or self.faceting)
-        return Layout(order.width, memberships, self.get_ranking_method() == "dense")
+        return Layout(order.width, memberships, kept_for(self.get_ranking_method()))
 
     @cached_property
     def declaration(self) -> str:

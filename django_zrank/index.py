@@ -11,6 +11,7 @@ from .extension import extensions
 from .groups import Grouping
 from .hooks import Fallback, Source, combinations, companions, fallbacks, sources
 from .idle.declaration import IdleIndex
+from .methods import methods
 from .ranking import Ranking
 from .scores import Scores
 from .write_behind.declaration import WriteBehindIndex
@@ -22,6 +23,7 @@ __all__ = ["Band", "RankIndex"]
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
 combinations.append("django_zrank.combined.combine")
+methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"

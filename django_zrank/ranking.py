@@ -19,13 +19,14 @@ from .entries import Entries, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .hooks import combination, fallback, sources
 from .members import batched, members_of, sort_key_of
+from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import IS_SYNC, Answer, Query, Question, Several, drive
 from .queries.request import Blocking
-from .queries.view import METHODS, View
+from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
@@ -121,15 +122,15 @@ class Ranking(
         return view
 
     def by(self, method: str) -> Self:
-        """The same members with ranks by another method, ``"ordinal"`` or ``"competition"``. Ranks are ``"dense"`` only
-        if the index declares it, because other indexes don't keep distinct values.
+        """The same members with ranks by another method, ``"ordinal"`` or ``"competition"``. Other methods rank only
+        the indexes that declare them, because these keep what they count.
 
         Raises ``ValueError``.
         """
-        if method not in METHODS:
-            raise ValueError(f"by: expected one of {', '.join(METHODS)}, not {method!r}")
-        if method == "dense" and not self.index.layout.dense:
-            raise ValueError(f"by: the index {self.index.name!r} keeps no distinct values for dense ranks")
+        if method not in methods:
+            raise ValueError(f"by: expected one of {', '.join(methods)}, not {method!r}")
+        if (kept := method_of(method).keeps) and self.index.layout.beside != method:
+            raise ValueError(f"by: the index {self.index.name!r} keeps no {kept} for {method} ranks")
         return self._with_view(method=method)
 
     def reversed(self) -> Self:

@@ -17,7 +17,7 @@ from .codec.units import Number
 from .declaration import Declaration
 from .extension import Preceding, declared, installed
 from .hooks import written
-from .members import batched
+from .methods import suffixes
 from .queries.counts import Size
 from .queries.query import Query, drive, one
 from .queries.request import Call, Request
@@ -39,9 +39,6 @@ million members, a call takes 0.9 to 2.2 ms, or 2 to 3 ms, of the server: ``pyth
 _COST: Final = 10
 """Microseconds of the server that each of these writes takes, about."""
 
-_DENSE: Final = 3
-"""The number of writes of a member of a ranking that counts distinct values, too."""
-
 _UNLINKED: Final = 100
 """The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
 
@@ -53,9 +50,6 @@ _SCANNED: Final = 1000
 
 _KEYS: Final = 500
 """Keys that one UNLINK removes, which takes the server a fraction of a millisecond."""
-
-_VALUES: Final = 100
-"""Distinct values that one call counts: those with tie bytes take two binary searches each."""
 
 
 class Epoch(NamedTuple):
@@ -201,7 +195,8 @@ def _pack_all(texts: Iterable[bytes]) -> bytes:
 
 
 _Preceded = tuple[Script, tuple[str, ...], tuple[Any, ...]]
-"""A script with the texts that extensions put before it, all keys, and the arguments of these texts."""
+"""A script with the texts that extensions put before it, and with the libraries of what stands beside rankings; all
+keys; and the arguments of these texts."""
 
 _Written = TypeVar("_Written", bound=tuple[Any, Any, bytes])
 
@@ -248,20 +243,26 @@ class Store(Executor):
         return bool(self.call(script, keys, arguments) == b"done")
 
     def _before_write(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
-        if self.index is None or not (found := declared(self.index)):
-            return script, keys, ()
-        return _preceded(
-            script,
-            keys,
-            [
-                extension.before_write(script.name, self.index, self.keys, self.noted.get(name))
-                for name, extension in found.items()
-            ],
-        )
+        found = {} if self.index is None else declared(self.index)
+        texts = [
+            extension.before_write(script.name, self.index, self.keys, self.noted.get(name))
+            for name, extension in found.items()
+        ]
+        return self._preceded(script, keys, texts)
 
     def _before_check(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
         found = [extension.before_check(script.name, self.keys) for extension in installed().values()]
-        return _preceded(script, keys, found)
+        return self._preceded(script, keys, found)
+
+    def _preceded(
+        self, script: Script, keys: tuple[str, ...], found: Iterable[Preceding | None]
+    ) -> _Preceded:
+        before, libraries = [one for one in found if one], self.layout.keeper.package
+        if not before:
+            return script.using(libraries), keys, ()
+        whole = preceded(script.name, tuple(one.package for one in before)).using(libraries)
+        further = chain.from_iterable(one.keys for one in before)
+        return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in before))
 
     def size(self) -> int:
         return self.run(partial(Size().query, View(self.layout)))
@@ -282,7 +283,7 @@ class Store(Executor):
         live = self.believed or (yield from self.learning())
         while True:
             script, names, ends = self._before_check(scripts.CHECK_HEALTH, (live.root, live.meta))
-            arguments = (live.generation, self.LEASE, int(self.layout.dense), *ends)
+            arguments = (live.generation, self.LEASE, *ends)
             (state,) = yield Request((Call(script, names, arguments),))
             health = Health.parse(state)
             if health.generation == live.generation:
@@ -338,7 +339,7 @@ class Store(Executor):
         for change in changes:
             first.setdefault(change[0], change)
         live, built = keys.at(epoch.generation), keys.at(epoch.building)
-        begins = (*epoch[:4], self.WINDOW, self.LEASE, *map(int, self.layout))
+        begins = (*epoch[:4], self.WINDOW, self.LEASE, *map(int, self.layout[:2]))
         touched = live.root, built.root, keys.recent, keys.meta, keys.doomed
         script, names, ends = self._before_write(scripts.APPLY_CHANGES, touched)
 
@@ -398,7 +399,7 @@ class Store(Executor):
     def _writes(self, names: bytes) -> int:
         """Return the number of writes of a member, by the names of its facet rankings."""
         facets = names.count(b"\0") + 1 if names else _LEFT if self.layout.memberships else 0
-        return (1 + facets) * (_DENSE if self.layout.dense else 1)
+        return (1 + facets) * self.layout.keeper.writes
 
     # Rebuilding
 
@@ -439,7 +440,7 @@ class Store(Executor):
             before = self._loaded.get(building, 0)
             after = self._loaded[building] = before + sum(map(len, piece))
             packed = b"".join(map(self._pack, piece))
-            args = (building, *map(int, self.layout), packed, before, after, *ends)
+            args = (building, *map(int, self.layout[:2]), packed, before, after, *ends)
             if not self._is_done(script, names, args):
                 return False
         return True
@@ -448,7 +449,7 @@ class Store(Executor):
         """Note that a rebuild is alive while the database still looks for its first rows."""
         keys = self.keys  # without what parts put before it: there is no row
         where = (keys.at(building).root, keys.recent, keys.meta)
-        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout), b"", "", ""))
+        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout[:2]), b"", "", ""))
 
     def swap_rebuilt(self, building: str, noted: Mapping[str, Any] = MappingProxyType({})) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.
@@ -476,7 +477,9 @@ class Store(Executor):
         for name in self.call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
-            while not self._is_done(scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED)):
+            while not self._is_done(
+                scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED, *suffixes())
+            ):
                 pass
 
     # Verifying
@@ -506,24 +509,6 @@ class Store(Executor):
             yield found
             ended = cursor == 0
 
-    def check_counts(
-        self, generation: str, ranking: bytes, values: Sequence[bytes]
-    ) -> list[tuple[bytes, int, bytes, bool]]:
-        """Return for each distinct value of a ranking the number of members that have it; the number that is counted,
-        as text; and true if that is right, and the value is listed or not as it should be. Raises :exc:`Replaced` if
-        the server holds another generation, or isn't the one that was written to."""
-        keys = (self.keys.at(generation).root, self.keys.meta)
-        checked: list[tuple[bytes, int, bytes, bool]] = []
-        for piece in batched(values, _VALUES):
-            reply = self.call(scripts.CHECK_COUNTS, keys, (generation, self.layout.width, ranking, *piece))
-            if reply == [b"superseded"]:
-                raise Replaced
-            checked += (
-                (value, right, counted, verdict == b"right")
-                for value, (right, counted, verdict) in zip(piece, reply[1:], strict=True)
-            )
-        return checked
-
     def eviction_policy(self) -> str | None:
         """Return Redis's policy when its memory is full, such as ``noeviction``; None where it doesn't say. Of several
         servers, the first other one: indexes move among them.
@@ -550,15 +535,6 @@ class Store(Executor):
 def trace_of(version: int, nonce: str) -> str:
     """Return the trace of a write that a drain may note, as ``lua/lib/traces.lua`` keeps it."""
     return f"{version}.{nonce}"
-
-
-def _preceded(script: Script, keys: tuple[str, ...], found: Iterable[Preceding | None]) -> _Preceded:
-    before = [one for one in found if one]
-    if not before:
-        return script, keys, ()
-    whole = preceded(script.name, tuple(one.package for one in before))
-    further = chain.from_iterable(one.keys for one in before)
-    return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in before))
 
 
 def _text(score: Number | None) -> str:

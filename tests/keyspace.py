@@ -48,7 +48,7 @@ def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layo
         keys[f"{root}:rankings"] = names
     if memberships:
         keys[f"{root}:memberships"] = memberships
-    if layout.dense:
+    if layout.beside:
         keys |= {f"{root}{name}:values": content for name, content in values.items()}
         keys |= {
             f"{root}{name}:counts": {value: b"%d" % count for value, count in content.items()}

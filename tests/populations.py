@@ -80,7 +80,7 @@ def _populate(instance: RankIndex, rows: Mapping[Any, Mapping[str, Any]]) -> Sto
             pipeline.zadd(f"{live}:rankings", {name: 0})
         for key in (live, *(f"{live}:{name}" for name in names)):
             pipeline.zadd(key, {tie + text: score})
-            if layout.dense:
+            if layout.beside:
                 value = tie + f"{score:.17g}".encode()
                 pipeline.zadd(f"{key}:values", {value: score})
                 pipeline.hincrby(f"{key}:counts", value, 1)

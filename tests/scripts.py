@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import django_zrank
+from django_zrank.index import methods
+from django_zrank.methods import method_of
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 
-__all__ = ["FOLDERS", "every_script", "preceded_scripts"]
+__all__ = ["FOLDERS", "every_script", "preceded_scripts", "variants"]
 
 _ROOT: Final = Path(django_zrank.__file__).parent
 
@@ -31,6 +33,11 @@ def every_script() -> Iterator[Script]:
     yield from {
         one.name: one for name, one in constants if isinstance(one, Script) and name[0] != "_"
     }.values()
+
+
+def variants(script: Script) -> list[Script]:
+    """Return a script, and what it is with the libraries of each ranking method in place of its own."""
+    return list(dict.fromkeys(script.using(method_of(name).package) for name in methods))
 
 
 def preceded_scripts() -> dict[str, Script]:

@@ -25,6 +25,7 @@ from redis.cache import CacheConfig
 
 from django_zrank import RankIndex, checks
 from django_zrank.capture.triggers import captured
+from django_zrank.methods import methods
 from django_zrank.registry import registry
 from django_zrank.sync import signal_handlers
 from tests.testapp.models import (
@@ -657,7 +658,7 @@ RIGHT = [
     declaring(None, "a criterion written out", order=(F("level").desc(nulls_last=True), F("id"))),
     declaring(None, "eighteen digits", model=Ledger, order=("-share",)),
     declaring(None, "facets", facets=("name", "user", "friends", ("name", "is_active"))),
-    *(declaring(None, method, ranking_method=method) for method in ("ordinal", "competition", "dense")),
+    *(declaring(None, method, ranking_method=method) for method in methods),
 ]
 
 

@@ -275,6 +275,7 @@ def test_old_jobs_are_forgotten() -> None:
     assert jobs_of(INDEX).last().requested_by == "10"
 
 
+@pytest.mark.part("dense")
 def test_a_worker_of_another_release_takes_no_index_by_it(
     carrying_out: Callable[..., Any], zrank: Any
 ) -> None:

@@ -35,6 +35,7 @@ from django_zrank.sync.watch import sync
 from tests.rankings import ByRedis, by_sql
 from tests.sync.capturing import table
 from tests.test_database import full
+from tests.testapp.methods import KEEPING
 
 
 class Sample(NamedTuple):
@@ -292,9 +293,9 @@ def test_the_database_answers_as_redis_does(kind: Any) -> None:
     with populated(kind) as model:
         for method, *order in [
             ("ordinal", "value"),
-            ("dense", "-value", "n"),
+            (KEEPING, "-value", "n"),
             ("competition", "n", "-value"),
-            ("dense", "-n", F("value").asc(nulls_first=True)),
+            (KEEPING, "-n", F("value").asc(nulls_first=True)),
         ]:
             index = index_of(model, *order, ranking_method=method)
             triggers.install("default", [index.instance()])  # as migrate does for each release

@@ -163,7 +163,7 @@ def test_errors_of_between_name_the_bound(ranking: Ranking[Any], bounds: dict[st
 
 
 def test_methods_are_named(ranking: Ranking[Any]) -> None:
-    with pytest.raises(ValueError, match="by: expected one of ordinal, competition, dense"):
+    with pytest.raises(ValueError, match="by: expected one of ordinal, competition"):
         ranking.by("modified")
     narrowed = ranking.by("competition").reversed().filter(region="kansai")
     assert repr(narrowed).endswith(".filter({'region': ('kansai',)}).by('competition').reversed()>")

@@ -31,6 +31,7 @@ from tests.sentinels import Sentinels
 from tests.servers import RedisServer, wait_for
 from tests.sharded import sharded
 from tests.sync.conftest import use_redis
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending
 from tests.without_parts.parts import PARTS
@@ -42,7 +43,7 @@ class Replicated(RankIndex):
     model = Competitor
     order = ("-points", "lost")
     facets = ("region", "platform")
-    ranking_method = "dense"
+    ranking_method = KEEPING
     band = 9
 
 

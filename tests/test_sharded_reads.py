@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_zrank import RankIndex
+from django_zrank.methods import methods
 from django_zrank.queries import sharded
 from django_zrank.queries.pages import PageAround, PageAt, PageBetween
 from django_zrank.queries.positions import BarePosition, Locate
 from django_zrank.queries.sharded import over_shards
-from django_zrank.queries.view import METHODS, View
+from django_zrank.queries.view import View
 from tests.sharded import COUNTS, Both, divide
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player, Ticket
 from tests.without_parts.parts import PARTS
 
@@ -28,7 +30,7 @@ class Bare(RankIndex):
     name = "divided-bare"
     model = Player
     order = ("-level",)
-    ranking_method = "dense"
+    ranking_method = KEEPING
 
 
 class Tied(RankIndex):
@@ -37,7 +39,7 @@ class Tied(RankIndex):
     name = "divided-tied"
     model = Competitor
     order = ("-points", "joined")
-    ranking_method = "dense"
+    ranking_method = KEEPING
     facets = ("region", "platform")
 
 
@@ -47,7 +49,7 @@ class Wide(RankIndex):
     name = "divided-wide"
     model = Ticket
     order = ("integer",)
-    ranking_method = "dense"
+    ranking_method = KEEPING
 
 
 few, many = st.integers(0, 3), st.integers(-50, 50)
@@ -84,7 +86,7 @@ def rankings(draw: st.DrawFn, both: Both, index: type[RankIndex], rows: dict[Any
         if PARTS["combined"].is_there:
             narrowed += [ranking.filter(region="a", group="left"), ranking.exclude(platform="x")]
         ranking = draw(st.sampled_from(narrowed))
-    ranking = ranking.by(draw(st.sampled_from(METHODS)))
+    ranking = ranking.by(draw(st.sampled_from([*methods])))
     if draw(st.booleans()):
         ranking = ranking.reversed()
     return ranking
@@ -147,6 +149,7 @@ def levels(count: int, each: int) -> dict[Any, dict[str, Any]]:
     return {pk: {"level": pk // each} for pk in range(1, count + 1)}
 
 
+@pytest.mark.part("dense")
 @pytest.mark.usefixtures("zrank")
 def test_round_trips_are_counted() -> None:
     both, view = divide(Bare, 16, levels(6000, 50)), Bare.ranking.view.by("ordinal")
@@ -157,7 +160,7 @@ def test_round_trips_are_counted() -> None:
         assert both.of_shards(BarePosition("7", sort_key), view) == position
         assert both.rounds == rounds
         located = Locate(["7"], [sort_key], checked=True)
-        assert both.of_shards(located, view.by("dense")).found[0].before == 120
+        assert both.of_shards(located, view.by(KEEPING)).found[0].before == 120
         assert both.rounds == rounds
     assert both.of_shards(BarePosition("none", (0.0, b"none")), view) is None
     both.of_shards(PageAt(0, 10), view)
@@ -171,17 +174,18 @@ def test_round_trips_are_counted() -> None:
     members = [str(pk) for pk in range(1, 26)]
     both.of_shards(Locate(members), view)
     assert both.rounds == 2
-    both.of_shards(Locate(members), view.by("dense"))
+    both.of_shards(Locate(members), view.by(KEEPING))
     assert both.rounds == 2
 
 
+@pytest.mark.part("dense")
 @pytest.mark.usefixtures("zrank")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_distinct_values_are_read_in_pieces(reverse: bool) -> None:
     both = divide(Bare, 3, levels(300, 3))
     view, question = replace(Bare.ranking.view, reverse=reverse), Locate(["1", "150", "299"])
     expected = [one.before for one in both.of_whole(question, view).found]
-    with mock.patch.object(sharded, "_VALUES", 7):
+    with mock.patch("django_zrank.dense.values._VALUES", 7):
         assert [one.before for one in both.of_shards(question, view).found] == expected
     assert both.rounds > 10
 

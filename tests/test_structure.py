@@ -119,13 +119,14 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks pool models embedded transactions",
+    "exceptions signals conf recent deadline hooks methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration",
     "queries",
     "combined",
     "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
+    "dense",
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",
@@ -257,6 +258,25 @@ def test_the_kernel_names_no_part() -> None:
         if re.search(part.names, f"{module}\n{ast.unparse(kernel_of(path))}")
     }
     assert found == {*NAMED}
+
+
+NAMED_IN_LUA = {
+    ("begin_write", "replicas"): "an error says that the server is one",
+    ("check_health", "replicas"): "an error says that the server is one",
+    ("writable", "replicas"): "an error says that the server is one",
+    ("load_rows", "statistics"): "where members stand is no method of a ranking",
+}
+"""Scripts and libraries of the kernel whose code names a part, with the reason."""
+
+
+def test_the_scripts_of_the_kernel_name_no_part() -> None:
+    found = {
+        (path.stem, name)
+        for path in ROOT.glob("lua/**/*.lua")
+        for name, part in PARTS.items()
+        if re.search(part.names, re.sub(r"--.*", "", path.read_text()))
+    }
+    assert found == {*NAMED_IN_LUA}
 
 
 def test_every_room_is_on_the_map() -> None:

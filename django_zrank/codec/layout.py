@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import models
 
+from ..methods import Method, method_of
 from .kinds import Kind, key_kind
 
 __all__ = ["PLAIN", "Layout", "MemberCodec"]
@@ -26,8 +27,13 @@ class Layout(NamedTuple):
     """True if a hash holds the *membership* of each member: its tie bytes, then the names of its facet rankings,
     sorted and joined by NUL bytes. Members with neither have no membership."""
 
-    dense: bool = False
-    """True if every ranking keeps its distinct values, sorted and counted. Dense ranks are read from them."""
+    beside: str = ""
+    """The ranking method for which something is kept beside every ranking; '' for nothing."""
+
+    @property
+    def keeper(self) -> Method:
+        """That method; one that keeps nothing if there is none."""
+        return method_of(self.beside or "ordinal")
 
     def split(self, stored: bytes) -> tuple[bytes, bytes]:
         """Return the tie bytes and the primary key of a stored member."""

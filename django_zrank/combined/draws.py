@@ -125,7 +125,7 @@ class TestedDrawing(Drawing):
         where = (keys.root, keys.root, keys.meta, keys.seen(self._text), key, *view.sets(keys))
         gathering = self._gathered.get(shard, self._gathering)
         call = Call(
-            DEAL_TESTED,
+            DEAL_TESTED.using(view.ranks.package),
             where,
             (*arguments, str(view.scope), gathering),
             cost + (_GATHERED if self._gathering != "no" else 0),

@@ -85,13 +85,14 @@ def _make(
     names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
     page = min(_PAGE, max(20, _LOOK_UPS // scope.look_ups))
     small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in scope.clauses))
-    what = (keys.generation, layout.width, int(layout.memberships), int(layout.dense), str(scope), facet)
+    what = (keys.generation, layout.width, int(layout.memberships), str(scope), facet)
     bounds = (view.limit, settings.max_combinations, settings.max_combination_bytes, KEPT, SHARE)
+    script = MAKE_INTERSECTION.using(layout.keeper.package)
     maker, delay, is_first = token_hex(4), 0.0, True
     while True:
         is_last = monotonic() >= until
         arguments = (*what, maker, int(is_last), page, small, *bounds)
-        call = Call(MAKE_INTERSECTION, names, arguments, 200 + 4 * page + 10 * len(names))
+        call = Call(script, names, arguments, 200 + 4 * page + 10 * len(names))
         (word, *numbers), *replies = yield Request(
             (call, *calls), writes=True, atomic=bool(calls), delay=delay
         )

@@ -68,7 +68,7 @@ class CombinedView(View):
         **how: bool,
     ) -> Query[Any]:
         key = intersection(self, keys)
-        call = Call(script, (key, keys.root, keys.meta, *others), arguments, cost)
+        call = Call(script.using(self.ranks.package), (key, keys.root, keys.meta, *others), arguments, cost)
         _, (reply,) = yield from read_intersection(self, keys, key, call)
         return reply
 

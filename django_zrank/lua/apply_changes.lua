@@ -1,4 +1,4 @@
--- uses: clock, server, identity, keys, bulk, memberships, traces, permissions
+-- uses: clock, server, identity, keys, bulk, beside, memberships, traces, permissions
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -14,7 +14,6 @@
 --       lease       seconds after which a silent rebuild counts as dead
 --       width       of the tie bytes
 --       memberships  '1' if members have memberships
---       dense       '1' if distinct values are counted
 --       newest      trace, as begin_write.lua returned it, or the write that has given the token
 --       required    traces that the server must have, with spaces: of what the database has noted, and of the pieces of this
 --                   write that came before; '' if no drain is to note this write
@@ -30,10 +29,10 @@
 --       versions.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, building, token, term, window, lease, width, memberships, dense, newest, required, nonce =
-  unpack(ARGV, 1, 12)
-local FIRST = 13
-token, width, memberships, dense = tonumber(token), tonumber(width), memberships == '1', dense == '1'
+local generation, building, token, term, window, lease, width, memberships, newest, required, nonce =
+  unpack(ARGV, 1, 11)
+local FIRST = 12
+token, width, memberships = tonumber(token), tonumber(width), memberships == '1'
 
 local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
   'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind', 'traces')
@@ -85,7 +84,7 @@ if generation ~= '' and is_evicted(live, state[11]) then
 end
 -- If members are in one ranking only, a write that ends half-way leaves scores that their rows have, as does one that ends
 -- after all rankings are written.
-if memberships or dense then
+if memberships or keys_beside(live)[1] then
   require_commands(meta, 'ZREM', 'ZADD', 'ZCARD', 'EXISTS', 'HDEL', 'HSET')
 end
 -- A server that restarts loses its newest writes, never one from the middle: up to what it says here, all are there.
@@ -123,7 +122,7 @@ end
 local evicted = {}
 for root, generation in pairs({[live] = generation, [shadow] = building}) do
   if generation ~= '' then
-    evicted[root] = write_members(root, members, scores, stands, width, dense)
+    evicted[root] = write_members(root, members, scores, stands, width)
   end
 end
 write_all('ZADD', recent, noted)

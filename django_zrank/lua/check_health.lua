@@ -1,18 +1,17 @@
--- uses: server, keys, identity, values
+-- uses: server, keys, identity, beside
 -- Return the state that decides if the index on this server is trusted.
 --
 -- KEYS  root        of the generation that the client believes to be live
 --       meta        hash of the index
 -- ARGV  generation  that generation, '' for none
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
---       dense       '1' if distinct values are counted
 -- Returns pairs: 'generation', 'building', 'behind', 'applied', 'accepted' (the server that was), its 'term', 'owner' and
 --         this 'server', 'traces' (lib/traces.lua), 'taken' and 'took' (take_pending.lua), each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
 --         or 'evicted', or 'unknown' if another generation is live. The error READONLY on a replica.
 -- Cost  O(1).
 
 local root, meta = KEYS[1], KEYS[2]
-local generation, lease, dense = unpack(ARGV)
+local generation, lease = unpack(ARGV)
 -- Functions of parts (lua/before): each returns true if keys of its part are missing that nobody removed.
 local parts = {}
 
@@ -31,7 +30,7 @@ end
 local keys = 'unknown'
 if live ~= '' and live == generation then
   keys = state[9] and not is_evicted(root, state[9]) and 'intact' or 'evicted'
-  if dense == '1' and is_torn(root) then
+  if is_torn(root) then
     keys = 'evicted'
   end
   for _, is_lost in ipairs(parts) do
@@ -40,7 +39,7 @@ if live ~= '' and live == generation then
   -- Only some facet rankings are checked: one that was evicted is found sooner or later.
   for _, name in ipairs(redis.call('ZRANDMEMBER', names_key(root), 4)) do
     local key = ranking_key(root, name)
-    if redis.call('EXISTS', key) == 0 or dense == '1' and is_torn(key) then
+    if redis.call('EXISTS', key) == 0 or is_torn(key) then
       keys = 'evicted'
     end
   end

@@ -1,4 +1,4 @@
--- uses: built, sort_keys, positions
+-- uses: built, sort_keys, positions, ranks
 -- Count what is before sort keys in a shard. Most of them are of members of other shards.
 --
 -- KEYS  ranking  sorted set that is counted
@@ -8,10 +8,10 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
---       method   'ordinal', 'competition' or 'dense'
+--       method   the ranking method: 'ordinal', 'competition', or a part's
 --       …        then pairs: score, stored member
 -- Returns {size of ranking, number of these members that are here with that score, then for each its rank less 1; nothing
---         for dense ranks, as shards share values}; the errors of lib/built.lua.
+--         by another method, as shards may share what it counts}; the errors of lib/built.lua.
 -- Cost  O(members * log(size)), and about log2(ties) look-ups more for each ordinal.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]

@@ -14,7 +14,7 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
---       method   'ordinal', 'competition' or 'dense' for the ranks of the cards; '' for none
+--       method   the ranking method for the ranks of the cards; '' for none
 --       member   primary key of the asking member
 --       own      'own' if it belongs here; 'checked' if it must also have the score below; else 'other'
 --       score    of the asking member; '' to look it up

@@ -1,4 +1,4 @@
--- uses: clock, identity, server, bulk, keys, ties, memberships
+-- uses: clock, identity, server, bulk, keys, ties, beside, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
 -- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
@@ -8,7 +8,6 @@
 -- ARGV  building  the generation being built
 --       width     of the tie bytes
 --       memberships  '1' if members have memberships
---       dense     '1' if distinct values are counted
 --       rows      MessagePack: of each group of rows that stand in the same facet rankings, the names of these as a
 --                 membership has them; MessagePack of score and stored member of each row in turn; and MessagePack of
 --                 member and membership of each, empty where they have none. All texts; 3,500 rows at most
@@ -19,8 +18,8 @@
 -- Cost  O(rows * (1 + rankings that a member stands in) * log(size)); rows sorted by score insert fastest.
 
 local shadow, recent, meta = KEYS[1], KEYS[2], KEYS[3]
-local building, width, memberships, dense, rows, before, after = unpack(ARGV, 1, 7)
-width, memberships, dense = tonumber(width), memberships == '1', dense == '1'
+local building, width, memberships, rows, before, after = unpack(ARGV, 1, 6)
+width, memberships = tonumber(width), memberships == '1'
 
 local state = redis.call('HMGET', meta, 'building', 'server', 'filled', 'guarded', 'loaded')
 if state[1] ~= building or state[2] ~= identity() then
@@ -42,7 +41,7 @@ if is_evicted(shadow, state[3]) or state[4] == '1' and not is_guarded then
 end
 
 local groups = {cmsgpack.unpack(rows)}
-if not is_guarded and not memberships and not dense then
+if not is_guarded and not memberships and not keys_beside(shadow)[1] then
   if #groups > 0 then -- one group; none if this is a heartbeat
     redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
   end
@@ -86,7 +85,7 @@ end
 for name, texts in pairs(entering) do
   entering[name] = {cmsgpack.unpack(table.concat(texts))}
 end
-if change_rankings(shadow, {}, entering, width, dense) then
+if change_rankings(shadow, {}, entering, width) then
   return 'superseded'
 end
 write_all('HSET', memberships_key(shadow), {cmsgpack.unpack(table.concat(stands))})

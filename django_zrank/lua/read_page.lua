@@ -1,4 +1,4 @@
--- uses: built, keys, positions
+-- uses: built, positions, ranks
 -- Read consecutive members, best first.
 --
 -- KEYS  ranking  sorted set that is read
@@ -8,7 +8,7 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
---       method   'ordinal', 'competition' or 'dense'
+--       method   the ranking method: 'ordinal', 'competition', or a part's
 --       count    members of the page
 --       most     the most members to read
 --       from     start of the page: 'position', 'member', 'score' or 'sort key'
@@ -71,7 +71,7 @@ end
 local before = first
 if members[1] then
   before = count_before(ranking, members[1], members[2], first, order)
-elseif from == 'score' and method == 'dense' and ARGV[FIRST] ~= '' then
-  before = count_better(values_key(ranking), ARGV[FIRST], ARGV[FIRST + 1], order.reverse)
+elseif from == 'score' and ARGV[FIRST] ~= '' then
+  before = count_before_bound(ranking, ARGV[FIRST], ARGV[FIRST + 1], first, order)
 end
 return {'page', size, first, math.max(0, last - first), before, members}

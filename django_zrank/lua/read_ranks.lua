@@ -1,4 +1,4 @@
--- uses: built, positions
+-- uses: built, positions, ranks
 -- Read the ranks of members.
 --
 -- KEYS  ranking  sorted set that is read
@@ -8,7 +8,7 @@
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
---       method   'ordinal', 'competition' or 'dense'
+--       method   the ranking method: 'ordinal', 'competition', or a part's
 --       …        then primary keys
 -- Returns {size of ranking, then for each member {position, rank less 1, stored member, score}, or nil if it is not in the
 --         ranking}; the errors of lib/built.lua.

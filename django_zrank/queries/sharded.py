@@ -6,7 +6,6 @@ return their members next to it, which are merged as far as all of these runs re
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from .positions import BarePosition, Locate, Location, Locations
 from .query import Query, Question, Several, Shards, together
 from .view import View
 
-__all__ = ["Shards", "over_shards"]
+__all__ = ["ShardedView", "Shards", "Value", "over_shards"]
 
 Answer = TypeVar("Answer")
 
@@ -36,9 +35,6 @@ _AT_ONCE: Final = 500
 
 _CHUNK: Final = 100
 """Sort keys per round trip; a quarter of them if each takes a search among ties."""
-
-_VALUES: Final = 1000
-"""Distinct values that a shard returns in one round trip."""
 
 
 class SortKey(NamedTuple):
@@ -149,10 +145,10 @@ class ShardedView:
 
     def count_before(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
         """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
-        if self.view.method != "dense" or not sort_keys:
+        if not self.view.ranks.is_distinct or not sort_keys:
             return (yield from self._count(sort_keys))
-        ties = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
-        both: list[Query[Any]] = [self._count(sort_keys), self.count_values(ties)]
+        values = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
+        both: list[Query[Any]] = [self._count(sort_keys), self.view.ranks.count_over_shards(self, values)]
         counted, before = yield from together(both)
         return counted._replace(before=before)  # type: ignore[no-any-return]
 
@@ -163,50 +159,16 @@ class ShardedView:
         for at in range(0, len(sort_keys) or 1, size):
             chunk = sort_keys[at : at + size]
             words = [word for sort_key in chunk for word in (repr(sort_key.score), sort_key.stored)]
-            replies = yield from self._read(scripts.COUNT_BEFORE, (*view.order, *words), len(chunk) * each)
+            replies = yield from self.read(scripts.COUNT_BEFORE, (*view.order, *words), len(chunk) * each)
             total, here, *before = map(sum, zip(*replies, strict=True))
             counted = Counted(total, counted.here + here, counted.before + before)
         return counted
 
-    def _read(self, script: scripts.Script, arguments: Sequence[Any], cost: int) -> Query[list[Any]]:
+    def read(self, script: scripts.Script, arguments: Sequence[Any], cost: int) -> Query[list[Any]]:
         """Run a script on the rankings of all shards."""
         return self.shards.each(
             lambda keys: self.view.read(keys, script, (keys.generation, *arguments), cost)
         )
-
-    def count_values(self, bounds: Sequence[Value]) -> Query[list[int]]:
-        """Count the distinct values that are better than bounds, each a score and a prefix of tie bytes.
-
-        Shards share values, so their counts can't be added up. Reads the values of all shards, 1,000 of each at a time,
-        and keeps those that another shard may still return.
-        """
-        reverse, split = self.view.reverse, self.view.layout.split
-        worst, nearest = (min(bounds), max) if reverse else (max(bounds), min)
-        counts, known, last, skipped = [0] * len(bounds), set[Value](), None, 0
-
-        def is_after(value: Value, other: Value) -> bool:
-            return value < other if reverse else value > other
-
-        while True:
-            arguments = self.view.order[2], repr(worst[0]), worst[1], skipped, _VALUES
-            replies = yield from self._read(scripts.READ_VALUES, arguments, _VALUES)
-            ends = []
-            for better, *texts in replies:
-                found = [(float(score), tie) for tie, score in map(split, texts)]
-                # One that others have pushed on since it was read is returned again.
-                known.update(value for value in found if last is None or is_after(value, last))
-                if better > skipped + _VALUES:
-                    ends.append(found[-1])
-            counting = known
-            if ends:
-                last = nearest(ends)
-                counting = {value for value in known if not is_after(value, last)}
-            ordered = sorted(counting)
-            for at, bound in enumerate(bounds):
-                counts[at] += _better(ordered, *bound, reverse=reverse)
-            if not ends:
-                return counts
-            known, skipped = known - counting, skipped + _VALUES
 
     def locate(self, question: Locate) -> Query[Locations]:
         """Locations of members. Two round trips for 25 of them; one if their sort keys are known. With methods other
@@ -356,8 +318,9 @@ class ShardedView:
         count = min(limit, following)
         if count and not is_near:
             _, members = yield from self.read_at(first, count)
-        elif not count and self.view.method == "dense" and best.score:
-            (better,) = yield from self.count_values([(float(best.score), best.exact)])
+        elif not count and self.view.ranks.is_distinct and best.score:
+            bounds = [(float(best.score), best.exact)]
+            (better,) = yield from self.view.ranks.count_over_shards(self, bounds)
             return page._replace(before=better)
         return (yield from self._numbered(page, members))
 
@@ -456,14 +419,6 @@ class ShardedView:
             return between([])
         both = yield from together([self.read_at(at, 1) for at in (first, last)])
         return between([sort_key for _, found in both for sort_key in found])
-
-
-def _better(ordered: Sequence[Value], score: float, tie: bytes, *, reverse: bool) -> int:
-    """The number of values, in ascending order, that are better than a bound."""
-    if not reverse:
-        return bisect_left(ordered, (score, tie))
-    end = bisect_right(ordered, (score, tie), key=lambda value: (value[0], value[1][: len(tie)]))
-    return len(ordered) - end
 
 
 def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query[Answer]:

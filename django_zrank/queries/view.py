@@ -9,16 +9,15 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from ..codec.layout import PLAIN, Layout
 from ..exceptions import FilterTooLarge
+from ..methods import Method, method_of
 from ..redis import scripts
 from ..redis.keys import Keys
 from .query import Query, Question, one
 from .request import Call, Request, Swapped
 
-__all__ = ["METHODS", "View"]
+__all__ = ["View"]
 
 Answer = TypeVar("Answer")
-
-METHODS: Final = ("ordinal", "competition", "dense")
 
 _PAGE: Final = 500
 """The values of a facet that are read in one round trip."""
@@ -73,6 +72,11 @@ class View:
         return self.layout == PLAIN and self.ranking == "" and self.method == "ordinal"
 
     @cached_property
+    def ranks(self) -> Method:
+        """The ranking method."""
+        return method_of(self.method)
+
+    @cached_property
     def searches_ties(self) -> bool:
         """True if a rank takes a search among the members of a score."""
         return self.method == "competition" and self.layout.width > 0
@@ -91,11 +95,10 @@ class View:
         others: Sequence[str] = (),
         **how: bool,
     ) -> Query[Any]:
-        """Run a script on the ranking of these members. ``cost``: that of the call; ``others``: further keys;
-        ``how``: attributes of the request."""
-        call = Call(
-            script, (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others), arguments, cost
-        )
+        """Run a script, with the libraries of the ranking method, on the ranking of these members. ``cost``: that of
+        the call; ``others``: further keys; ``how``: attributes of the request."""
+        touched = (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others)
+        call = Call(script.using(self.ranks.package), touched, arguments, cost)
         return (yield from one(call, **how))
 
     def bare(

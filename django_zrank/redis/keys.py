@@ -64,9 +64,8 @@ class Keys(_Keys):
 
         The names of the other keys of its generation begin with it. Scripts know which exist, and derive them:
         ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
-        rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Of dense
-        indexes, for each ranking: ``<ranking>:values``, sorted set, tie bytes + score as text, for each distinct value
-        -> that score; ``<ranking>:counts``, hash, the same -> how many members have it."""
+        rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Beside
+        each ranking may be keys of its ranking method (:attr:`~django_zrank.methods.Method.suffixes`)."""
         return f"{self.tag}:{self.generation}"
 
     def ranking(self, name: str) -> str:
@@ -85,12 +84,6 @@ class Keys(_Keys):
     @property
     def rankings(self) -> str:
         return f"{self.root}:rankings"
-
-    def values(self, ranking: str = "") -> str:
-        return f"{self.ranking(ranking)}:values"
-
-    def counts(self, ranking: str = "") -> str:
-        return f"{self.ranking(ranking)}:counts"
 
     def kind_of(self, key: str) -> str:
         """Return the part of a key's name that says what it is: ``group``, ``seen``, ``pending``."""

@@ -37,12 +37,16 @@ class Script:
 
     ``package``: the one whose folder ``lua`` it is in. Its libraries are in ``lua/lib`` there, or in the kernel's.
     ``parts``: the packages whose text in ``lua/before``, of the same name, precedes it.
+    ``libraries_of``: a package whose libraries take the place of others of the same names.
     """
 
-    def __init__(self, name: str, package: str = KERNEL, parts: Sequence[str] = ()) -> None:
-        self.name, self.package, self.parts = name, package, tuple(parts)
+    def __init__(
+        self, name: str, package: str = KERNEL, parts: Sequence[str] = (), libraries_of: str = ""
+    ) -> None:
+        self.name, self.package, self.parts, self.libraries_of = name, package, tuple(parts), libraries_of
         self.text = _read(name, package)
-        texts = [*((_read(f"before/{name}", part), part) for part in parts), (self.text, package)]
+        own = [*((_read(f"before/{name}", part), part) for part in parts), (self.text, package)]
+        texts = [(text, tuple(filter(None, (libraries_of, home)))) for text, home in own]
         # The library of a name: of the package whose text names it first.
         used = {name: home for text, home in reversed(texts) for name in _libraries(text, home)}
         self.libraries = tuple(dict.fromkeys(name for text, home in texts for name in _libraries(text, home)))
@@ -54,11 +58,23 @@ class Script:
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
 
+    def using(self, package: str) -> Script:
+        """Return the script with the libraries of a package in place of others of the same names; '' for its own."""
+        return _using(self, package) if package else self
+
 
 @cache
 def preceded(name: str, parts: tuple[str, ...]) -> Script:
     """Return a script of the kernel, with the texts of parts that precede it."""
     return Script(name, parts=parts)
+
+
+@cache
+def _using(script: Script, package: str) -> Script:
+    libraries = files(package).joinpath("lua", "lib")
+    if not any(libraries.joinpath(f"{name}.lua").is_file() for name in script.libraries):
+        return script
+    return Script(script.name, script.package, script.parts, package)
 
 
 def _read(name: str, package: str) -> str:
@@ -76,17 +92,19 @@ def _checking(text: str, libraries: list[str]) -> str:
     return text[: check.end()] + "".join(f", {command}" for command in commands) + text[check.end() :]
 
 
-def _library(name: str, package: str) -> str:
-    with suppress(FileNotFoundError):
-        return _read(f"lib/{name}", package)
+def _library(name: str, packages: Sequence[str]) -> str:
+    """The text of a library: of the first of these packages that has it, or of the kernel."""
+    for package in packages:
+        with suppress(FileNotFoundError):
+            return _read(f"lib/{name}", package)
     return _read(f"lib/{name}", KERNEL)
 
 
-def _libraries(text: str, package: str) -> Iterator[str]:
+def _libraries(text: str, packages: Sequence[str]) -> Iterator[str]:
     """The libraries that a script or a library names, each after those that it uses itself."""
     named = re.match(r"-- uses: (.+)\n", text)
     for library in named[1].split(", ") if named else ():
-        yield from _libraries(_library(library, package), package)
+        yield from _libraries(_library(library, packages), packages)
         yield library
 
 
@@ -94,7 +112,6 @@ ABANDON_REBUILD: Final = Script("abandon_rebuild")
 ADOPT_SERVER: Final = Script("adopt_server")
 APPLY_CHANGES: Final = Script("apply_changes")
 BEGIN_WRITE: Final = Script("begin_write")
-CHECK_COUNTS: Final = Script("check_counts")
 CHECK_HEALTH: Final = Script("check_health")
 COUNT_BEFORE: Final = Script("count_before")
 COUNT_FACET: Final = Script("count_facet")
@@ -103,7 +120,6 @@ FINISH_REPLAY: Final = Script("finish_replay")
 LOAD_ROWS: Final = Script("load_rows")
 READ_PAGE: Final = Script("read_page")
 READ_RANKS: Final = Script("read_ranks")
-READ_VALUES: Final = Script("read_values")
 REMEMBER_MEMBERS: Final = Script("remember_members")
 SAMPLE_NEARBY: Final = Script("sample_nearby")
 START_REBUILD: Final = Script("start_rebuild")

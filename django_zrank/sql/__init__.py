@@ -90,7 +90,8 @@ def _bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
 
 
 def _locate(rows: Rows, view: View, question: Locate) -> Locations:
-    """Locations of members. Up to three take one scan, and one more for each if ranks are dense; more take a sort."""
+    """Locations of members. Up to three take one scan, and one more for each if ranks count
+    distinct values; more take a sort."""
     found = rows.find(question.members)
     if len(found) > _FEW:
         size, numbers = rows.passing.count(), rows.number(view, question.members)
@@ -111,7 +112,7 @@ def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dic
     numbers: dict[bytes, tuple[int, int]] = {}
     for at, row in enumerate(ours):
         before = found.get(f"before_{at}", found[f"position_{at}"])
-        if view.method == "dense":
+        if view.ranks.is_distinct:
             before = rows.count_before(view, better[at])
         numbers[row.member] = found[f"position_{at}"], before
     return found["size"], numbers
@@ -139,7 +140,7 @@ def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
     )
     first, last = counts["better"], counts["size"] - counts["worse"]
     page = _page(rows, view, counts["size"], first + question.offset, last, question.limit)
-    if not page.members and view.method == "dense":
+    if not page.members and view.ranks.is_distinct:
         page = page._replace(before=rows.count_before(view, better))
     return page
 

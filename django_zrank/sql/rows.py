@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connections, models
 from django.db.models import F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
-from django.db.models.functions import Collate, DenseRank, Rank, RowNumber
+from django.db.models.functions import Collate, RowNumber
 
 from ..codec.fields import follow
 from ..codec.filters import Condition
@@ -151,7 +151,7 @@ class Rows:
         position = Window(RowNumber(), order_by=order) - 1
         before = position
         if view.method != "ordinal":
-            before = Window(DenseRank() if view.method == "dense" else Rank(), order_by=order[:-1]) - 1
+            before = Window(view.ranks.function(), order_by=order[:-1]) - 1
         numbered = self.passing.annotate(zrank_at=position, zrank_before=before)
         numbers: dict[bytes, tuple[int, int]] = {}
         for pks in self.chunks(members):
@@ -162,9 +162,9 @@ class Rows:
         return numbers
 
     def count_before(self, view: View, where: Q) -> int:
-        """Count the rows ``where`` or, for dense ranks, the distinct combinations of their criteria's values."""
+        """Count the rows ``where`` or, if ranks count distinct values, the combinations of their criteria's values."""
         ours = self.passing.filter(where)
-        if view.method == "dense":
+        if view.ranks.is_distinct:
             names = [f"zrank_{at}" for at in range(len(self.order.criteria))]
             ours = ours.annotate(**{name: F(name) for name in names}).values(*names).distinct()
         return ours.count()

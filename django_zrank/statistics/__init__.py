@@ -117,8 +117,8 @@ class Statistics(Generic[Member]):
 
     @verb
     def standing(self, member: Any) -> Query[Standing]:
-        """The entry of ``member``, with the number of all members and its percentile. One round trip, or two with dense
-        ranks, or with ordinal ranks over shards. Raises :exc:`~django_zrank.NotRanked`."""
+        """The entry of ``member``, with the number of all members and its percentile. One round trip; two with ordinal
+        ranks over shards, and with ranks that count no members. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
         location = equal
         if self.view.method == "ordinal" and self.index.get_shards() == 1:

@@ -141,7 +141,7 @@ class Report:
     """In Redis with another score, other tie bytes, or in other facet rankings."""
 
     broken: Drift = field(default_factory=Drift)
-    """Names of facet rankings, and counts of distinct values, that are inconsistent within Redis."""
+    """Names of facet rankings, and what is kept beside rankings, that are inconsistent within Redis."""
 
     repaired: int = 0
     """The number of these that were repaired."""
@@ -366,6 +366,7 @@ class _Part:
         names, below = {b"", *self.tally}, self.keys.below.encode()
         if self.layout.memberships:
             names.add(_MEMBERSHIPS)
+            suffixes = {*map(str.encode, self.layout.keeper.suffixes)}
             for registered in self.store.scan("ZSCAN", self.keys.rankings):
                 names.update(registered)
             for key in (key for keys in self.store.scan_keys(self.keys.below) for key in keys):
@@ -374,7 +375,7 @@ class _Part:
                 ranking, _, beside = name.rpartition(b":")
                 if name.count(b":") == 1:
                     names.add(name)
-                elif self.layout.dense and beside in (b"values", b"counts"):
+                elif b":" + beside in suffixes:
                     names.add(ranking)
                 elif name not in (_MEMBERSHIPS, b"rankings"):
                     self.report.broken.add(Example(_text(name), why="key of no ranking"))
@@ -393,8 +394,8 @@ class _Part:
                         self.suspect_strays(name, page)
                 if name == b"":
                     self.report.members += size
-                if self.layout.dense and name != _MEMBERSHIPS:
-                    self.check_counts(name, size)
+                if name != _MEMBERSHIPS:
+                    self.check_beside(name, size)
 
     def suspect_strays(self, name: bytes, page: list[bytes]) -> None:
         """Suspect those in a page of a ranking whose membership doesn't name it, or who have neither that nor a row;
@@ -414,42 +415,12 @@ class _Part:
             if member not in rows:
                 self.suspect(member)
 
-    def check_counts(self, name: bytes, size: int) -> None:
-        """Report the distinct values of a ranking that are counted wrongly. Those that are listed are counted; if these
-        are not as many members, or values, as there are, so are the values of all counts, and of all members."""
-        broken, total = dict[bytes, Example](), 0
-
-        def check(values: Iterable[bytes]) -> None:
-            nonlocal total
-            for value, right, counted, is_right in self.store.check_counts(
-                self.generation, name, list(values)
-            ):
-                total += right
-                if not is_right and len(broken) < _REMEMBERED:
-                    label = f"{_text(name)} {_text(value)}".strip()
-                    number = int(counted) if counted.isdigit() else None
-                    broken.setdefault(value, Example(label, right, number, "count of a value"))
-
-        ranking: Any = self.call("ZCARD", name).keys[0]
-        listed, counts = ranking + b":values", ranking + b":counts"
-        for values in self.store.scan("ZSCAN", listed):
-            check(values)
-        numbers = self.store.read([Call("ZCARD", (listed,)), Call("HLEN", (counts,))])
-        if total != size or numbers[0] != numbers[1] or self.was_written():
-            for values in self.store.scan("HSCAN", counts):
-                check(values)
-            for stored in filter(None, self.scan(name)):
-                (scores,) = self.store.read([self.call("ZMSCORE", name, *stored)])
-                ties = (self.layout.split(each)[0] for each in stored)
-                check(
-                    {
-                        tie + b"%.17g" % score
-                        for tie, score in zip(ties, scores, strict=True)
-                        if score is not None
-                    }
-                )
-        for example in broken.values():
-            self.report.broken.add(example)
+    def check_beside(self, name: bytes, size: int) -> None:
+        """Report what is kept wrongly beside a ranking, for its ranks."""
+        check = self.layout.keeper.check
+        for what, right, kept, why in check(self.store, self.generation, name, size, self.was_written):
+            label = f"{_text(name)} {_text(what)}".strip()
+            self.report.broken.add(Example(label, right, kept, why))
 
     # The second look
 

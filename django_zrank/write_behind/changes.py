@@ -56,14 +56,15 @@ class ChangeScores(NamedTuple):
     def query(self, keys: Keys) -> Query[Changed]:
         """Return the query. Without a key its call is sent once, as sending it again would change scores twice."""
         changes = chain.from_iterable(self.changes)
-        is_alone = not (self.layout.dense or (self.faceted and self.layout.memberships))
+        is_alone = not (self.layout.beside or (self.faceted and self.layout.memberships))
         if self.rule.startswith("sum") and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, pending_key(keys))
             call = Call(INCREMENT_SCORES, names, (keys.generation, self.rule, *self.limits, *changes))
             return _parse((yield from one(call, writes=True, once=True)))
         names = (keys.root, keys.meta, pending_key(keys), once_key(keys, self.key))
-        how = (int(self.layout.memberships), int(self.layout.dense), self.rule, *self.limits)
-        call = Call(CHANGE_SCORES, names, (keys.generation, *how, self.keep if self.key else "", *changes))
+        script = CHANGE_SCORES.using(self.layout.keeper.package)
+        how = (int(self.layout.memberships), self.rule, *self.limits)
+        call = Call(script, names, (keys.generation, *how, self.keep if self.key else "", *changes))
         return _parse((yield from one(call, writes=True, once=not self.key)))
 
 

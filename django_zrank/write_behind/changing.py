@@ -42,9 +42,9 @@ class Changing:
 
     @property
     def limit(self) -> int:
-        """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets or dense
-        ranks put each member into several rankings. The server does nothing else during a call, and while a rebuild
-        runs, a call writes to both generations."""
+        """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets put each
+        member into several rankings, or if its ranks take several writes. The server does nothing else during a call,
+        and while a rebuild runs, a call writes to both generations."""
         return _limit(self.index)
 
     @overload
@@ -187,7 +187,7 @@ def _limit(index: Declaration) -> int:
     """The most members that one call changes."""
     facets = sum(_VALUES if facet.many else 1 for facet in index.faceting.all)
     # Each ranking of a facet is written by a command of its own, for few members: twice what one of many takes.
-    return max(1, CHANGES // ((1 + 2 * facets) * (1 + index.layout.dense)))
+    return max(1, CHANGES // ((1 + 2 * facets) * (2 if index.layout.beside else 1)))
 
 
 @cache

@@ -28,9 +28,11 @@ from django_zrank.redis.executor import Executor
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.populations import populate
+from tests.scripts import variants
 from tests.sharded import sharded
 from tests.test_asking import change
 from tests.test_ranking import CompetitorRank, Row
+from tests.testapp.methods import KEEPING
 from tests.writes import apply_changes, begin_write
 
 REGIONS, PLATFORMS = ("kantou", "kansai", "tohoku"), ("pc", "ps", None)
@@ -49,9 +51,10 @@ class PiecesTied(Pieces):
 
 class PiecesDense(PiecesTied):
     name = "pieces-dense"
-    ranking_method = "dense"
+    ranking_method = KEEPING
 
 
+MAKING = {*variants(MAKE_INTERSECTION)}
 INDEXES = [Pieces, PiecesTied, PiecesDense]
 NARROWED: dict[str, Callable[[Any], Any]] = {
     "two facets": lambda ranking: ranking.filter(region="kantou", platform__in=["pc", "ps"]),
@@ -136,7 +139,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[int
         def sending(self: Executor, request: Request[Any]) -> list[Any]:
             replies = send(self, request)
             commands = {call.command for call in request.calls}
-            if MAKE_INTERSECTION in commands and not calls["busy"]:
+            if commands & MAKING and not calls["busy"]:
                 calls["trips"] += 1
                 calls["busy"] = 1
                 try:
@@ -170,7 +173,7 @@ def test_it_is_what_the_filters_say(
         assert ranking.count() == len(expected)
         assert ranking.counts("region") == Counter(row["region"] for row in expected.values())
         values = sorted({(-row["points"], row["lost"] * (index is not Pieces)) for row in expected.values()})
-        if index is PiecesDense:
+        if index.ranking_method == "dense":
             ranks = {pk: 1 + values.index((-row["points"], row["lost"])) for pk, row in expected.items()}
             assert {entry.pk: entry.rank for entry in ranking.top(100)} == ranks
 
@@ -352,7 +355,7 @@ def test_one_that_is_evicted_whenever_it_is_made(
     def evicting(self: Executor, request: Request[Any]) -> list[Any]:
         replies = send(self, request)
         for call in request.calls:
-            if call.command is MAKE_INTERSECTION:
+            if call.command in MAKING:
                 zrank.unlink(call.keys[4])
         return replies
 

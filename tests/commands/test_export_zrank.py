@@ -96,6 +96,7 @@ def test_nobody() -> None:
     assert export("player", json=True) == ""
 
 
+@pytest.mark.part("dense")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_filter_and_dense_ranks(shards: int) -> None:
     with disable_sync():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -14,19 +13,24 @@ from redis import Redis
 
 from django_zrank import store as store_module
 from django_zrank.codec.layout import PLAIN, Layout
+from django_zrank.index import methods
 from django_zrank.store import Change, Store
 from tests.builds import TERM, load_rows, shadow, start
-from tests.keyspace import beneath, everything, expected, membership_of, score_text
+from tests.keyspace import beneath, everything, expected, membership_of
 from tests.writes import apply_changes, begin_write
 
 LAYOUTS = {
-    "plain": PLAIN,
-    "dense": Layout(dense=True),
-    "memberships": Layout(memberships=True),  # facets, or one wide criterion
-    "memberships and dense": Layout(memberships=True, dense=True),
-    "two criteria": Layout(8, memberships=True),
-    "two criteria and dense": Layout(8, memberships=True, dense=True),
-    "three with nulls and dense": Layout(17, memberships=True, dense=True),
+    name: layout
+    for name, layout in {
+        "plain": PLAIN,
+        "dense": Layout(beside="dense"),
+        "memberships": Layout(memberships=True),  # facets, or one wide criterion
+        "memberships and dense": Layout(memberships=True, beside="dense"),
+        "two criteria": Layout(8, memberships=True),
+        "two criteria and dense": Layout(8, memberships=True, beside="dense"),
+        "three with nulls and dense": Layout(17, memberships=True, beside="dense"),
+    }.items()
+    if layout.beside in ("", *methods)
 }
 RANKINGS = [
     "region:kantou",
@@ -186,31 +190,6 @@ def test_many_members_at_once_in_pieces(
     run()
 
 
-@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS.values() if layout.dense], ids=repr)
-def test_counts_follow_the_rankings_where_memberships_are_wrong(zrank: Redis, layout: Layout) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(
-        st.lists(st.tuples(st.lists(changes(layout), min_size=1, max_size=5), changes(layout)), max_size=4)
-    )
-    def run(steps: list[tuple[list[Change], Change]]) -> None:
-        model = Model(zrank, layout)
-        root = model.store.live.root
-        for write, wrong in steps:
-            if layout.memberships:
-                zrank.hset(f"{root}:memberships", str(wrong.member), wrong.membership)
-            apply_changes(model.store, begin_write(model.store), write)
-            held = everything(zrank, root)
-            for key in [root, *(f"{root}:{name}" for name in RANKINGS)]:
-                counts: Counter[bytes] = Counter()
-                for stored, score in held.get(key, {}).items():
-                    tie, _ = layout.split(stored)
-                    counts[tie + score_text(score)] += 1
-                assert held.get(f"{key}:counts", {}) == {value: b"%d" % n for value, n in counts.items()}
-                assert set(held.get(f"{key}:values", {})) == set(counts)
-
-    run()
-
-
 def build(layout: Layout, *members: Change) -> Store:
     store, building = Store("model", layout), uuid4().hex
     start(store, building)
@@ -220,7 +199,7 @@ def build(layout: Layout, *members: Change) -> Store:
     return store
 
 
-FACETS = Layout(memberships=True, dense=True)
+FACETS = Layout(memberships=True, beside="dense" if "dense" in methods else "")
 
 
 def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
@@ -229,6 +208,7 @@ def test_an_old_layout_is_cleared_by_the_next_rebuild(zrank: Redis) -> None:
     assert everything(zrank, store.live.root) == {store.live.root: {b"1": 5}}
 
 
+@pytest.mark.part("dense")
 def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
     store = build(FACETS, Change("1", 5, b"region:kantou"))
     start(store, "next")
@@ -239,14 +219,6 @@ def test_a_restarted_server_loses_the_whole_shadow(zrank: Redis) -> None:
     store.unlink_doomed()
     assert everything(zrank, shadow(store, "next")) == {}
     assert len(everything(zrank, store.live.root)) == 8
-
-
-@pytest.mark.parametrize("score", [0.1, 1 / 3, 1e20, -1e-7, 5e-324, 123456789012.125])
-def test_the_text_of_a_value_is_no_matter_of_the_server_s_version(zrank: Redis, score: float) -> None:
-    store = build(FACETS, Change("1", score, b"region:kantou"))
-    assert zrank.hgetall(f"{store.live.root}:counts") == {f"{score:.17g}".encode(): b"1"}
-    apply_changes(store, begin_write(store), [Change("1", None)])
-    assert everything(zrank, store.live.root) == {}
 
 
 def test_another_write_mends_what_a_member_lacks(zrank: Redis) -> None:

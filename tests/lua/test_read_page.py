@@ -19,11 +19,6 @@ def test_a_page_around_a_member(store: Store) -> None:
     assert ask(store, PageAround("9", 2), reverse=True) is None
 
 
-def test_a_page_of_scores(store: Store) -> None:
-    page = ask(store, PageBetween(Bound("2.5", b"", 2.5), Bound(), 1), reverse=True, method="dense")
-    assert page == Page(3, 1, 2, 0, [(b"2", 2.0)])  # a plain index keeps no distinct values
-
-
 def test_a_page_of_scores_from_an_offset_on(store: Store) -> None:
     between = PageBetween(Bound("3", b"", 3), Bound("2", b"", 2), 9, offset=1)
     assert ask(store, between, reverse=True) == Page(3, 1, 1, 1, [(b"2", 2.0)])

@@ -19,7 +19,7 @@ from django_zrank.sync.marks import waiting_ids
 from django_zrank.write_behind import changes, extension, flush
 from django_zrank.write_behind.declaration import WriteBehindIndex
 from django_zrank.write_behind.store import TAKE_PENDING, PendingStore
-from tests.scripts import every_script, preceded_scripts
+from tests.scripts import every_script, preceded_scripts, variants
 from tests.writes import begin_write
 
 __all__ = ["BROKEN", "locked_anyway", "recoded"]
@@ -27,10 +27,12 @@ __all__ = ["BROKEN", "locked_anyway", "recoded"]
 
 @contextmanager
 def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
-    assert script.source.count(old) == 1, f"{script.name}.lua says something else by now"
-    source = script.source.replace(old, new)
-    sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
-    with mock.patch.multiple(script, source=source, sha=sha):
+    with ExitStack() as stack:
+        for one in variants(script):
+            assert one.source.count(old) == 1, f"{one.name}.lua says something else by now"
+            source = one.source.replace(old, new)
+            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+            stack.enter_context(mock.patch.multiple(one, source=source, sha=sha))
         yield
 
 

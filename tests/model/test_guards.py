@@ -265,6 +265,7 @@ def released() -> Iterator[Callable[..., type[RankIndex]]]:
     triggers.drop("default", ["released"])
 
 
+@pytest.mark.part("dense")
 def test_merge(
     is_guarded: bool,
     without: Callable[[str], AbstractContextManager[Any]],

@@ -19,7 +19,7 @@ from unittest import mock
 import django_zrank
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
-from tests.scripts import preceded_scripts
+from tests.scripts import preceded_scripts, variants
 
 __all__ = ["Mutant", "files_of", "mutants"]
 
@@ -65,7 +65,7 @@ SCRIPTS: Final = (
     ),
     *("abandon_rebuild", "unlink_generation"),
     *("check_health", "adopt_server", "finish_replay", "lib/server"),
-    *("lib/memberships", "lib/values", "lib/bulk", "lib/permissions"),
+    *("lib/memberships", "lib/beside", "lib/bulk", "lib/permissions"),
 )
 """The scripts that write, and the libraries that they call, whose statements are left out."""
 
@@ -230,8 +230,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lua(name: str) -> list[tuple[Mutant, str]]:
-    """Return each mutant of a script with its text."""
-    (path,) = ROOT.rglob(f"lua/{name}.lua")
+    """Return each mutant of a script, or of the libraries of a name, with its text."""
+    return [mutant for path in sorted(ROOT.rglob(f"lua/{name}.lua")) for mutant in _lua_of(path, name)]
+
+
+def _lua_of(path: Path, name: str) -> list[tuple[Mutant, str]]:
     file = str(path.relative_to(ROOT))
     lines = path.read_text().split("\n")
     found, at = [], 0
@@ -294,6 +297,7 @@ def _rescripted(file: str, text: str) -> Iterator[None]:
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
     found += preceded_scripts().values()
+    found = [other for one in found for other in variants(one)]
     with _reading(lambda each, before: text if each == file else before), ExitStack() as stack:
         for script in {id(one): one for one in found}.values():
             source = _made_again(script)
@@ -318,4 +322,4 @@ def _reading(change: Callable[[str, str], str]) -> Iterator[None]:
 
 def _made_again(script: Script) -> str:
     """Return the source of a script as its files say now."""
-    return Script(script.name, script.package, script.parts).source
+    return Script(script.name, script.package, script.parts, script.libraries_of).source

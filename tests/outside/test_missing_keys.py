@@ -19,6 +19,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from tests.sync.conftest import declare  # noqa: F401 - a fixture
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 from tests.without_parts.parts import PARTS
@@ -59,7 +60,7 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
         "-total",
         name=NAME,
         facets=("region",),
-        ranking_method="dense",
+        ranking_method=KEEPING,
         write_behind="increment",
         idle=("seen", timedelta(days=30)),
         band=100,
@@ -108,12 +109,14 @@ def keys(client: Redis, key: str) -> list[str]:
 
 
 OF_COMBINED = ("…:large", "…:sizes")
+OF_DENSE = ("<root>:values", "…:counts")
 
 
 def marked(key: str) -> Any:
     """A key of the table, as a parameter of a test."""
     is_combined = "intersection" in key or key in OF_COMBINED
-    return pytest.param(key, marks=[pytest.mark.part("combined")] if is_combined else [])
+    parts = ["combined"] if is_combined else ["dense"] if key in OF_DENSE else []
+    return pytest.param(key, marks=[pytest.mark.part(name) for name in parts])
 
 
 @pytest.mark.parametrize("key", [*map(marked, table())])

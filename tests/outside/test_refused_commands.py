@@ -30,6 +30,7 @@ from tests.dumps import dump, restore
 from tests.scripts import FOLDERS, every_script
 from tests.servers import RedisServer
 from tests.sync.conftest import declare, use_redis  # noqa: F401 - a fixture
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Video
 from tests.testapp.zrank import VideoRank
 
@@ -287,7 +288,7 @@ def site(zrank: Redis, declare: Any, server: RedisServer, settings: Any) -> Iter
             "-total",
             name=WIDE,
             facets=("region",),
-            ranking_method="dense",
+            ranking_method=KEEPING,
             write_behind="increment",
             idle=("seen", MONTH),
             band=100,

@@ -252,6 +252,7 @@ class TestPlaces:
             results = ask(staff, "/nickname/", member="ada", exclude=exclude)["results"]
             assert {one["pk"] for one in results} == left
 
+    @pytest.mark.part("dense")
     def test_ties(self, client: APIClient, regions: list[Player]) -> None:
         """With dense ranks, the percentile is still that of SQL's PERCENT_RANK()."""
         sync_now(TiedRanks)

@@ -23,6 +23,7 @@ from django_zrank import RankIndex
 from django_zrank.rest_framework.permissions import IsOwner
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Musician, Player, WeekResult
 from tests.testapp.zrank import (
     ByDay,
@@ -102,7 +103,7 @@ class TiedRanks(Regional):
 
     name = "tied-ranks"
     order = ("-is_active",)
-    ranking_method = "dense"
+    ranking_method = KEEPING
     facets = ()
 
 

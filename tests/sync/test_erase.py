@@ -28,6 +28,7 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.write_behind.extension import WriteBehind
 from django_zrank.write_behind.store import PendingStore
 from tests.keyspace import whole
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Nickname, Ticket
 from tests.testapp.zrank import CompetitorRank, NicknameRank
 from tests.writes import apply_changes, begin_write
@@ -68,7 +69,7 @@ def tickets(request: Any, declare: Declare) -> type[RankIndex]:
         Ticket,
         "-integer",
         facets=("flag",),
-        ranking_method="dense",
+        ranking_method=KEEPING,
         write_behind="increment",
         idle=("moment", timedelta(days=30)),
         shards=request.param,

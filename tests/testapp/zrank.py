@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from django_zrank import RankIndex, register
+from tests.testapp.methods import KEEPING
 
 from . import models
 
@@ -63,7 +64,7 @@ class CompetitorRank(RankIndex):
     name = "competitors"
     model = models.Competitor
     order = ("-points", "joined")
-    ranking_method = "dense"
+    ranking_method = KEEPING
     facets = ("region", "guild__slug", "tags", "tags__word", ("region", "platform"), ("platform", "tags"))
 
 

@@ -105,6 +105,11 @@ PARTS: Final = {
         r"|FilterNotReady|max_scan|max_combination|filter_timeout",
         ((_INDEX, "combinations.append"),),
     ),
+    "dense": Part(
+        ("django_zrank/dense", "tests/parts/dense"),
+        r"\b[Dd]ense\b|DenseRank",
+        ((_INDEX, 'methods["dense"]'),),
+    ),
     "groups": Part(
         (
             "django_zrank/groups",

@@ -1,4 +1,4 @@
--- uses: built, clock, bulk, identity, keys, ties, values, tests, positions, permissions
+-- uses: built, clock, bulk, identity, keys, ties, beside, tests, positions, permissions
 -- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
 -- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
 -- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
@@ -18,7 +18,6 @@
 -- ARGV  generation  that the client believes to be live
 --       width       tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
---       dense       '1' if distinct values are counted
 --       tests       that a member must pass, as in deal.lua
 --       facet       the beginning of the names of a facet's rankings, to count the members in each; '' for a ranking
 --       maker       the client, which keeps others from making it while it calls at least every second
@@ -36,30 +35,34 @@
 -- Cost  O((page + members of one write) * (tests + log(size))), and O(log(intersections)) for each 16 pieces.
 
 local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, dense, tests, facet, maker, last, page, small, limit, most, bytes, life, share =
+local generation, width, memberships, tests, facet, maker, last, page, small, limit, most, bytes, life, share =
   unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
 local SMALL = 1048576 -- bytes up to which an intersection doesn't count towards 'most': few calls make it
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
-dense, page = dense == '1' and not counts, tonumber(page)
+page = tonumber(page)
 
 require_live(meta, generation)
 local stamp = intersection .. ':stamp'
 local size = call('GET', stamp)
-local kept = dense and {intersection, values_key(intersection)} or {intersection}
+-- What is read: the intersection, and what its ranks are read from.
+local function read_keys(key)
+  return {key, not counts and keys_beside(key)[1] or nil}
+end
+local kept = read_keys(intersection)
 if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then -- else it was evicted
   return {'kept', tonumber(size)}
 end
 
--- The keys of an intersection that is being made: the new one; how members are stored there, if they have tie bytes, or the
--- names of the rankings of those that were counted; distinct values; and how far this has come.
+-- The keys of an intersection that is being made: how far this has come; the new one; how members are stored there, if they have tie bytes, or the
+-- names of the rankings of those that were counted; and what stands beside it.
 local function unfinished(key)
   local new = key .. ':new'
-  return {new, new .. ':noted', values_key(new), counts_key(new), new .. ':making'}
+  return {new .. ':making', new, new .. ':noted', unpack(keys_beside(new))}
 end
 local filled, now = unfinished(intersection), math.floor(clock() / 1000)
-local new, noted, making = filled[1], filled[2], filled[5]
+local making, new, noted = filled[1], filled[2], filled[3]
 local state = call('GET', making)
 state = state and cmsgpack.unpack(state)
 if state and state.maker ~= maker and now - state.at < LEASE then
@@ -79,7 +82,7 @@ if guarded == '1' and call('EXISTS', recent) == 0 then
   forgotten = tonumber(applied)
 end
 if not state or state.server ~= server or state.started ~= (started or '') or state.version < forgotten
-  or state.is_ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 1, 4)) then
+  or state.is_ordered and rule or state.keys ~= call('EXISTS', unpack(filled, 2)) then
   call('UNLINK', unpack(filled))
   state = {began = now, server = server, started = started or '', version = tonumber(applied or 0), pieces = 0, test = 0,
     set = 1, cursor = '0'}
@@ -98,7 +101,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
   if least > tonumber(limit) then
     return {'too large', least}
   end
-  is_small = least <= tonumber(small) and not counts and not dense
+  is_small = least <= tonumber(small) and not counts and #kept == 1
   for _, test in ipairs(checks) do
     is_small = is_small and test.names
   end
@@ -108,7 +111,9 @@ end
 local sizes, large = intersections .. ':sizes', intersections .. ':large'
 local function keys_of(name)
   local keys = unfinished(name)
-  keys[#keys + 1], keys[#keys + 2] = name, values_key(name)
+  for _, key in ipairs(read_keys(name)) do
+    keys[#keys + 1] = key
+  end
   return keys
 end
 local function set_size(name, memory)
@@ -241,10 +246,8 @@ local function put(members, tested, stored, scores)
       call('HDEL', new, name)
     end
   end
-  if dense then
-    recount(new, leaving, entering, layout.width)
-  end
   if not counts then
+    change_beside(new, leaving, entering, layout.width)
     write_all('ZREM', new, leaving)
     write_all('ZADD', new, entering)
   end
@@ -315,11 +318,11 @@ end
 if is_over then
   local size, spent = call(counts and 'HLEN' or 'ZCARD', new), now - state.began
   local left = math.max(life, share * spent) - spent
-  call('UNLINK', intersection, values_key(intersection))
-  for from, to in pairs({[new] = intersection, [values_key(new)] = values_key(intersection)}) do
+  call('UNLINK', unpack(kept))
+  for n, from in ipairs(read_keys(new)) do
     if call('EXISTS', from) == 1 then
-      call('RENAME', from, to)
-      call('PEXPIRE', to, integer(left + SPARE))
+      call('RENAME', from, kept[n])
+      call('PEXPIRE', kept[n], integer(left + SPARE))
     end
   end
   call('UNLINK', unpack(filled))
@@ -331,6 +334,6 @@ for _, key in ipairs(filled) do
   call('PEXPIRE', key, SPARE)
 end
 state.maker, state.at, state.pieces = maker, last == '1' and 0 or now, state.pieces + 1
-state.keys = call('EXISTS', unpack(filled, 1, 4))
+state.keys = call('EXISTS', unpack(filled, 2))
 call('SET', making, cmsgpack.pack(state), 'PX', RESUMED)
 return {'more'}

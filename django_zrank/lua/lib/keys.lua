@@ -20,15 +20,6 @@ local function names_key(root)
   return root .. ':rankings'
 end
 
--- The distinct values of a ranking, and how many members have each.
-local function values_key(ranking)
-  return ranking .. ':values'
-end
-
-local function counts_key(ranking)
-  return ranking .. ':counts'
-end
-
 -- The members that were shown to a member, by the key of the versions.
 local function seen_key(recent, member)
   return string.sub(recent, 1, -#'recent' - 1) .. 'seen:' .. member

@@ -1,11 +1,11 @@
--- uses: keys, ties, bulk, values
+-- uses: keys, ties, bulk, beside
 -- Members of an index, in its sorted set ('root', live or shadow) and in those of their facet rankings; keys.py and
 -- layout.py describe these keys. Each key is written by one command, whatever the number of members.
 
 -- Remove stored members from rankings ('leaving', by the ranking's name) and add others ('entering': score and stored
 -- member in turn). A facet ranking is registered with its first member, and unregistered with its last. True if a registered
 -- one was missing, because it was evicted.
-local function change_rankings(root, leaving, entering, width, dense)
+local function change_rankings(root, leaving, entering, width)
   local names, is_known, emptied, begun, is_evicted = {}, {}, {}, {}, false
   local function each(lists, change)
     for name, list in pairs(lists) do
@@ -18,10 +18,8 @@ local function change_rankings(root, leaving, entering, width, dense)
       if name ~= '' then
         names[#names + 1] = name
       end
-      if dense then
-        is_evicted = is_evicted or is_torn(key)
-        recount(key, leaving[name] or {}, entering[name] or {}, width)
-      end
+      is_evicted = is_evicted or is_torn(key)
+      change_beside(key, leaving[name] or {}, entering[name] or {}, width)
     end
   end
   each(leaving, prepare)
@@ -52,7 +50,7 @@ end
 
 -- Move members to where their new scores and memberships say; a score of '' removes one. Without memberships, all are in
 -- the root alone. True if a facet ranking was missing: it was evicted, and begins again without its former members.
-local function write_members(root, members, scores, memberships, width, dense)
+local function write_members(root, members, scores, memberships, width)
   local leaving, entering, set, gone, parsed = {[''] = {}}, {[''] = {}}, {}, {}, {}
   local leaves, enters = leaving[''], entering['']
   -- Many have the same facets.
@@ -113,7 +111,7 @@ local function write_members(root, members, scores, memberships, width, dense)
       count = count + 2
     end
   end
-  local is_evicted = change_rankings(root, leaving, entering, width, dense)
+  local is_evicted = change_rankings(root, leaving, entering, width)
   write_all('HDEL', memberships_key(root), gone)
   write_all('HSET', memberships_key(root), set)
   return is_evicted

@@ -44,17 +44,3 @@ local function count_better(ranking, score, bytes, reverse)
   end
   return count_lower(ranking, score, bytes, false)
 end
-
--- A member's rank less 1: the members or distinct values that rank better, by the ranking method. 'position' is the number
--- of members before it.
-local function count_before(ranking, stored, score, position, order)
-  if order.method == 'ordinal' then
-    return position
-  end
-  local tie = tie_of(stored, order.width)
-  if order.method == 'dense' then
-    local values = values_key(ranking)
-    return redis.call(order.reverse and 'ZREVRANK' or 'ZRANK', values, value_of(tie, score)) or 0
-  end
-  return count_better(ranking, score, tie, order.reverse)
-end

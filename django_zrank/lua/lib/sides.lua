@@ -1,4 +1,4 @@
--- uses: cards, bands, sort_keys, positions, exact
+-- uses: cards, bands, sort_keys, positions, ranks, exact
 -- Both sides of a band, below and above the asking member, dealt at random.
 
 -- The asking member, or what would stand in its place: as it is stored, its score, and if it is in 'live'. A word if there

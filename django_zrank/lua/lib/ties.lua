@@ -1,4 +1,4 @@
--- Tie bytes: the prefix of stored members, memberships and distinct values.
+-- Tie bytes: the prefix of stored members and memberships.
 
 -- The number of tie bytes of a stored member or a membership.
 local function tie_length(stored, width)
@@ -11,11 +11,6 @@ end
 -- The tie bytes of a stored member or a membership.
 local function tie_of(stored, width)
   return string.sub(stored, 1, tie_length(stored, width))
-end
-
--- A distinct value: tie bytes and the score as text, formatted here because versions of Redis print scores differently.
-local function value_of(tie, score)
-  return tie .. string.format('%.17g', score)
 end
 
 -- The primary key of a stored member.

@@ -1,4 +1,4 @@
--- uses: clock, ruled, bulk, keys, memberships, pending, held, sums, ties, permissions
+-- uses: clock, ruled, bulk, keys, beside, memberships, pending, held, sums, ties, permissions
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
 -- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
@@ -7,7 +7,6 @@
 --       once        text that remembers for a while which call was made under this name
 -- ARGV  generation  that the client believes to be live
 --       memberships '1' if members have memberships
---       dense       '1' if distinct values are counted
 --       rule        by which scores change, with its column and unit: sum:points:0; or max, min, last
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
@@ -20,9 +19,9 @@
 -- Cost  O(members * (1 + rankings of a member) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, memberships, dense, rule, lowest, highest, keep = unpack(ARGV, 1, 7)
-local FIRST = 8
-memberships, dense, lowest, highest = memberships == '1', dense == '1', tonumber(lowest), tonumber(highest)
+local generation, memberships, rule, lowest, highest, keep = unpack(ARGV, 1, 6)
+local FIRST = 7
+memberships, lowest, highest = memberships == '1', tonumber(lowest), tonumber(highest)
 
 local building, held = require_rule(meta, generation, rule)
 local operation = operation_of(rule)
@@ -92,7 +91,7 @@ elseif #beyond > 1 then
   return beyond
 end
 require_commands(meta, 'EXISTS', 'HINCRBY', 'HSET', 'ZADD', 'ZCARD')
-if dense then
+if keys_beside(live)[1] then
   require_commands(meta, 'HDEL', 'ZREM')
 end
 if call then
@@ -115,7 +114,7 @@ for n, member in ipairs(members) do
     list[#list + 1], list[#list + 2] = score, member
   end
 end
-if change_rankings(live, {}, entering, 0, dense) then
+if change_rankings(live, {}, entering, 0) then
   redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
 if new[1] then
@@ -125,6 +124,6 @@ end
 if building then
   local shadow = root_of(building, live, generation)
   known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}
-  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, operation, changes), 0, dense)
+  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, operation, changes), 0)
 end
 return done

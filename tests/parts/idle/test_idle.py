@@ -41,6 +41,7 @@ from tests.rankings import answer_by_sql
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
 from tests.test_async_versions import Both, verbs
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player, Tag, Ticket, Video
 from tests.testapp.zrank import PlayerAscending
 
@@ -194,7 +195,7 @@ def test_a_column_of_another_row_tells_too(declare: Declare) -> None:
 
 def test_sleepers_leave_every_ranking(declare: Declare) -> None:
     """Of several criteria, in facets with several values, and where scores are counted for dense ranks."""
-    shared: dict[str, Any] = {"idle": ("joined", MONTH), "facets": ("region", "tags"), "method": "dense"}
+    shared: dict[str, Any] = {"idle": ("joined", MONTH), "facets": ("region", "tags"), "method": KEEPING}
     criteria = declare(Competitor, "-points", get_order=lambda index: ("-points", "lost"), **shared)
     dense = declare(Competitor, "-points", **shared)
     tags = [Tag.objects.create(word=word) for word in "xy"]

@@ -19,7 +19,7 @@ from tests.builds import TERM, load_rows, shadow, start
 
 from .scripted import RULE, pending, ruled, take
 
-FACETED, DENSE = Layout(memberships=True), Layout(memberships=True, dense=True)
+FACETED, DENSE = Layout(memberships=True), Layout(memberships=True, beside="dense")
 SCRIPTS = pytest.mark.parametrize("key", ["", "k"], ids=["increment_scores", "change_scores"])
 
 
@@ -330,20 +330,24 @@ def test_a_score_that_is_set_stays_in_the_range(
 # Rankings of facets
 
 
-@pytest.mark.parametrize("layout", [FACETED, DENSE], ids=["facets", "dense"])
+@pytest.mark.parametrize(
+    "layout", [FACETED, pytest.param(DENSE, marks=pytest.mark.part("dense"))], ids=["facets", "dense"]
+)
 def test_every_ranking_of_a_member_is_changed(zrank: Redis, store: PendingStore, layout: Layout) -> None:
     scores = faceted(store, layout)
     assert ask(scores, {"1": 5, "2": 4}).verdict == "done"
     for ranking in ("", "region:x"):
         key = scores.live.ranking(ranking)
         assert scores_of(zrank, key) == {"1": 6, "2": 6, "3": 3}
-        if layout.dense:
-            assert scores_of(zrank, scores.live.values(ranking)) == {"3": 3, "6": 6}
-            assert zrank.hgetall(scores.live.counts(ranking)) == {b"3": b"1", b"6": b"2"}
+        if layout.beside:
+            assert scores_of(zrank, f"{key}:values") == {"3": 3, "6": 6}
+            assert zrank.hgetall(f"{key}:counts") == {b"3": b"1", b"6": b"2"}
     assert scores.check_health().behind == ""
 
 
-@pytest.mark.parametrize("layout", [FACETED, DENSE], ids=["facets", "dense"])
+@pytest.mark.parametrize(
+    "layout", [FACETED, pytest.param(DENSE, marks=pytest.mark.part("dense"))], ids=["facets", "dense"]
+)
 def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: PendingStore, layout: Layout) -> None:
     """By the facets that a member has there."""
     scores = faceted(store, layout)
@@ -354,8 +358,8 @@ def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: PendingStore
     assert scores_of(zrank, next_build.root) == {"1": 6, "2": 2}
     assert scores_of(zrank, next_build.ranking("region:y")) == {"1": 6}
     assert scores_of(zrank, next_build.ranking("region:x")) == {"2": 2}
-    if layout.dense:
-        assert scores_of(zrank, next_build.values()) == {"2": 2, "6": 6}
+    if layout.beside:
+        assert scores_of(zrank, f"{next_build.root}:values") == {"2": 2, "6": 6}
 
 
 def test_a_ranking_that_was_evicted_is_missed(zrank: Redis, store: PendingStore) -> None:

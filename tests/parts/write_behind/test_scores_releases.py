@@ -26,6 +26,7 @@ from django_zrank.write_behind.keys import pending_key
 from django_zrank.write_behind.store import PendingStore
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Video
 
 from .test_scores import Declare, column, dump, restore
@@ -144,8 +145,8 @@ def test_what_is_pending_has_the_unit_of_its_release(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"ranking_method": "dense", "facets": ("region",)}),
-        ({"ranking_method": "dense", "facets": ("region",)}, {}),
+        ({}, {"ranking_method": KEEPING, "facets": ("region",)}),
+        ({"ranking_method": KEEPING, "facets": ("region",)}, {}),
     ],
 )
 def test_changes_by_the_release_before_while_another_declaration_is_built(

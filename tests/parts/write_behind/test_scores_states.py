@@ -43,6 +43,7 @@ from django_zrank.write_behind.flush import flush
 from django_zrank.write_behind.store import PendingStore
 from tests.keyspace import everything, expected
 from tests.sync.mirror import standing
+from tests.testapp.methods import KEEPING
 from tests.testapp.models import Video
 from tests.writes import apply_changes, begin_write
 
@@ -305,7 +306,7 @@ LAYOUTS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
     "ascending": {"order": "views"},
     "wide": {"order": "-total"},
-    "dense facets": {"facets": ("region",), "ranking_method": "dense"},
+    "dense facets": {"facets": ("region",), "ranking_method": KEEPING},
     "shards": {"shards": 3, "facets": ("region",)},
     "idle": {"idle": ("seen", MONTH)},
     "idle facets": {"idle": ("seen", MONTH), "facets": ("region",), "shards": 2},

@@ -11,7 +11,7 @@
 
 do
   local meta, pending = KEYS[4], KEYS[6]
-  local memberships, FIRST = ARGV[8] == '1', 13
+  local memberships, FIRST = ARGV[8] == '1', 12
   local rule, flushed = unpack(ARGV, #ARGV - 1)
   ARGV[#ARGV], ARGV[#ARGV - 1] = nil, nil
   if flushed ~= '' then

@@ -3,7 +3,7 @@
 --
 -- KEYS  …         the three of load_rows.lua, then
 --       pending   hash, member -> its pending change
--- ARGV  …         the seven of load_rows.lua, then
+-- ARGV  …         the six of load_rows.lua, then
 --       rule      by which scores change, with its column and unit: sum:points:0
 --       flushed   the last flush that the database noted when the rows were read
 -- Returns 'superseded', with nothing written, where the rows are too old to tell what they lack.
@@ -11,8 +11,8 @@
 
 do
   local meta, pending = KEYS[3], KEYS[4]
-  local ROWS = 5
-  local rule, flushed = unpack(ARGV, 8, 9)
+  local ROWS = 4
+  local rule, flushed = unpack(ARGV, 7, 8)
   local hashes = unflushed(pending, meta, tonumber(flushed), rule)
   if not hashes then
     return 'superseded'

@@ -1,4 +1,4 @@
--- uses: server, keys, ties, positions
+-- uses: server, keys, ties, positions, values
 -- Count the members that have distinct values of a ranking, at the moment at which the counts are read.
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it

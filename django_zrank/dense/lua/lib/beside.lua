@@ -1,5 +1,10 @@
--- uses: keys, ties, bulk
--- Distinct values of a ranking that keeps them, and the number of members that have each.
+-- uses: ties, bulk, values
+-- Distinct values beside each ranking, and the number of members that have each.
+
+-- The keys beside a ranking: the one that ranks are read from, then those that only writes need.
+local function keys_beside(ranking)
+  return {values_key(ranking), counts_key(ranking)}
+end
 
 -- True if some of the keys of a ranking, its distinct values and their counts are missing, but not all: Redis evicted them.
 local function is_torn(ranking)
@@ -8,7 +13,7 @@ end
 
 -- Update the counts of distinct values for stored members that are about to leave a sorted set, and for pairs of a score and a
 -- stored member that are about to enter it. Counts follow this very key, so they stay right even if a membership was wrong.
-local function recount(key, leaving, entering, width)
+local function change_beside(key, leaving, entering, width)
   local all, scores, changes, now = {}, {}, {}, {} -- now: of those that were counted already
   for i, stored in ipairs(leaving) do
     all[i] = stored

@@ -1,4 +1,4 @@
--- uses: built, keys, positions
+-- uses: built, positions, values
 -- Read the distinct values of a ranking that are better than a bound, best first.
 --
 -- KEYS  ranking  sorted set whose values are read

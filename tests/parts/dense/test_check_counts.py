@@ -4,11 +4,16 @@ import pytest
 from redis import Redis
 
 from django_zrank.codec.layout import Layout
+from django_zrank.dense.checking import check_counts
 from django_zrank.store import Change, Replaced, Store
 from tests.builds import load_rows, start
 from tests.keyspace import everything, expected, score_text
 
-LAYOUTS = [Layout(dense=True), Layout(8, memberships=True, dense=True), Layout(memberships=True, dense=True)]
+LAYOUTS = [
+    Layout(beside="dense"),
+    Layout(8, memberships=True, beside="dense"),
+    Layout(memberships=True, beside="dense"),
+]
 TIES = [b"", b"\0\0\0\0\0\0\0\1", b"\0" + b"\xff" * 8]
 
 
@@ -29,7 +34,7 @@ def test_every_wrong_count_is_told(zrank: Redis, layout: Layout, tie: bytes) -> 
         values = {tie + score_text(score) for score, _ in members.values()}
         for command, beside in (("HSCAN", "counts"), ("ZSCAN", "values")):
             values.update(*store.scan(command, f"{live}:{beside}"))
-        checked = store.check_counts("built", b"", sorted(values))
+        checked = check_counts(store, "built", b"", sorted(values))
         assert [value for value, *_ in checked] == sorted(values)
         return {(value, right, counted) for value, right, counted, is_right in checked if not is_right}
 
@@ -51,4 +56,4 @@ def test_every_wrong_count_is_told(zrank: Redis, layout: Layout, tie: bytes) -> 
     }
     assert check() == wrong
     with pytest.raises(Replaced):
-        store.check_counts("other", b"", [b"1"])
+        check_counts(store, "other", b"", [b"1"])

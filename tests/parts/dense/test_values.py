@@ -15,8 +15,8 @@ def recount(run: Run, leaving: list[str], entering: list[Any]) -> None:
     """Count for members that leave, and pairs of a score and a member that enter."""
     code = """
       local leaving, entering = {unpack(ARGV, 2, 1 + ARGV[1])}, {unpack(ARGV, 2 + ARGV[1])}
-      recount(KEYS[1], leaving, entering, 0)"""
-    run("values", code, ["ranking"], [len(leaving), *leaving, *entering])
+      change_beside(KEYS[1], leaving, entering, 0)"""
+    run("beside", code, ["ranking"], [len(leaving), *leaving, *entering], "django_zrank.dense")
 
 
 def counted(zrank: Redis) -> dict[str, int]:

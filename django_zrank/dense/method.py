@@ -1,0 +1,38 @@
+"""The ranking method, as the kernel calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from django.db.models.functions import DenseRank
+
+from ..methods import Method
+from ..queries.query import Query
+from ..queries.sharded import ShardedView, Value
+from ..store import Store
+from .checking import wrong_counts
+from .values import count_values
+
+__all__ = ["Dense"]
+
+
+class Dense(Method):
+    example = "1223"
+    function = DenseRank
+    package = __package__ or ""
+    is_distinct = True
+    keeps = "distinct values"
+    suffixes = (":values", ":counts")
+    """A sorted set: tie bytes + score as text, for each distinct value -> that score; and a hash: the same -> how many
+    members have it."""
+
+    writes = 3
+
+    def count_over_shards(self, sharded: ShardedView, bounds: Sequence[Value]) -> Query[list[int]]:
+        return count_values(sharded, bounds)
+
+    def check(
+        self, store: Store, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]
+    ) -> Iterator[tuple[bytes, int, int | None, str]]:
+        for value, (right, counted) in wrong_counts(store, generation, ranking, size, was_written).items():
+            yield value, right, counted, "count of a value"

@@ -1,0 +1,88 @@
+"""Ranking methods: the ranks of members that are equal in every criterion. ``index.py`` lists those of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, ClassVar, Final
+
+from django.db.models import Func
+from django.db.models.functions import Rank, RowNumber
+from django.utils.module_loading import import_string
+
+__all__ = ["Competition", "Method", "Ordinal", "kept_for", "method_of", "methods", "suffixes"]
+
+
+class Method:
+    """A ranking method. One object serves all indexes."""
+
+    example: ClassVar[str]
+    """The ranks of four members, of which the second and the third are equal."""
+
+    function: ClassVar[type[Func]]
+    """SQL's window function of these ranks."""
+
+    package: ClassVar[str] = ""
+    """The package whose Lua libraries take the place of the kernel's of the same names: ``ranks`` in scripts that read
+    ranks by this method, ``beside`` in scripts that write an index that declares it. '' for none."""
+
+    is_distinct: ClassVar[bool] = False
+    """True if a rank counts distinct values, not members: several shards may have the same ones."""
+
+    # What an index that declares it keeps in Redis beside each of its rankings
+
+    keeps: ClassVar[str] = ""
+    """What that is, in words; '' for nothing. Other indexes can't be ranked by this method."""
+
+    suffixes: ClassVar[Sequence[str]] = ()
+    """What the names of these keys have in addition to that of the ranking."""
+
+    writes: ClassVar[int] = 1
+    """The number of writes that a member of a ranking takes."""
+
+    def count_over_shards(self, sharded: Any, bounds: Sequence[tuple[float, bytes]]) -> Any:
+        """The numbers of distinct values in all shards that are better than bounds, each a score and a prefix of tie
+        bytes: a query. ``sharded``: a :class:`~.queries.sharded.ShardedView`."""
+        raise NotImplementedError
+
+    def check(
+        self, store: Any, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]
+    ) -> Iterator[tuple[bytes, int, int | None, str]]:
+        """Yield what is kept wrongly beside a ranking of so many members: its name, the number that is right, the one
+        that is kept, and what it is. Raises :exc:`~.store.Replaced`."""
+        return iter(())
+
+
+class Ordinal(Method):
+    example = "1234"
+    function = RowNumber
+
+
+class Competition(Method):
+    example = "1224"
+    function = Rank
+
+
+methods: Final = {
+    "ordinal": "django_zrank.methods.Ordinal",
+    "competition": "django_zrank.methods.Competition",
+}
+"""The dotted paths of the ranking methods, by their names."""
+
+
+@cache
+def method_of(name: str) -> Method:
+    """Return the ranking method of a name. Raises ``LookupError``."""
+    method: Method = import_string(methods[name])()
+    return method
+
+
+def kept_for(name: Any) -> str:
+    """Return the name of a ranking method for which something is kept beside each ranking; '' for any other name."""
+    return name if name in list(methods) and method_of(name).keeps else ""
+
+
+@cache
+def suffixes() -> Sequence[str]:
+    """Return the ends of the names of all keys that may stand beside a ranking."""
+    return [suffix for name in methods for suffix in method_of(name).suffixes]
