@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, CombinedExpression, F, RawSQL, Value
+from django.db.models.functions import Now
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
@@ -175,6 +176,12 @@ def unseen_tables(index: Declaration) -> set[str]:
         others += [found for found in map(_query_of, _nodes(query)) if found is not None]
         others += query.combined_queries
     return tables
+
+
+def depends_on_more(index: Declaration) -> bool:
+    """Return True if a member may move although no watched table changes: by a table in a subquery, or by the time."""
+    nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
+    return bool(unseen_tables(index)) or any(isinstance(node, Now) for node in nodes)
 
 
 def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from django.db import connections, transaction
@@ -18,12 +19,26 @@ from ..exceptions import Busy, NotBuilt
 from ..extension import installed
 from ..members import batched
 from ..models import Batch, Generation, Mark
+from ..recent import Recent
 from ..redis.trust import keep, lacked_batches, recorded
 from ..store import Health, trace_of
 from ..transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
 """The number of marks that one statement deletes."""
+
+NEWEST: Final = 100
+"""The most marks that a save looks at, which takes a fraction of a push. No index of the table finds its own."""
+
+_SLOW: Final = 0.003
+"""Seconds of a look after which pushes are made without one, as it took longer than a push. While an old snapshot (of a
+dump, say) keeps deleted marks, a look walks over all of them."""
+
+_REST: Final = 100
+"""Back-off: 100 times the duration of a slow look."""
+
+_slow: Recent[bool] = Recent()
+"""The databases with a slow look lately."""
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
@@ -60,6 +75,24 @@ def newest_mark(index: Declaration) -> int:
     """Return the highest id of a mark of any index. A mark that is committed later may have a lower one."""
     newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
     return newest or 0
+
+
+def newest_marks(using: str) -> list[tuple[str, str | None, str | None]] | None:
+    """Return the index, ``via`` and ``member`` of all marks that wait in a database; None if there are ``NEWEST`` or
+    more, or if looks have been slow."""
+    if _slow.get(using):
+        return None
+    connection = connections[using]
+    quote = connection.ops.quote_name
+    columns = ", ".join(map(quote, ("index", "via", "member")))
+    began = monotonic()
+    with connection.cursor() as cursor:  # the ORM would take longer to compile it
+        cursor.execute(f"SELECT {columns} FROM {quote(Mark._meta.db_table)} ORDER BY id DESC LIMIT {NEWEST}")  # noqa: S608
+        newest = cursor.fetchall()
+    taken = monotonic() - began
+    if taken > _SLOW:
+        _slow.keep(using, True, _REST * taken)
+    return None if len(newest) >= NEWEST else list(newest)
 
 
 def waiting_ids(index: Declaration, limit: int) -> Sequence[int]:
