@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -31,14 +31,21 @@ NEWEST: Final = 100
 """The most marks that a save looks at, which takes a fraction of a push. No index of the table finds its own."""
 
 _SLOW: Final = 0.003
-"""Seconds of a look after which pushes are made without one, as it took longer than a push. While an old snapshot (of a
-dump, say) keeps deleted marks, a look walks over all of them."""
+"""Seconds of a look that took longer than a push. While an old snapshot (of a dump, say) keeps deleted marks, a look
+walks over all of them."""
 
 _REST: Final = 100
-"""Back-off: 100 times the duration of a slow look."""
+"""Back-off after two slow looks in a row: 100 times the last one's duration, at most ``_RECALL``."""
+
+_RECALL: Final = 60.0
+"""Seconds for which a slow or a refused look is remembered: writers need no rights on the table."""
+
+_QUEUED: Final = 1.0
+"""Seconds without a look while a long queue waits."""
 
 _slow: Recent[bool] = Recent()
-"""The databases with a slow look lately."""
+_unasked: Recent[bool] = Recent()
+"""The databases whose last look was slow, and those without a look for a while."""
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
@@ -79,20 +86,33 @@ def newest_mark(index: Declaration) -> int:
 
 def newest_marks(using: str) -> list[tuple[str, str | None, str | None]] | None:
     """Return the index, ``via`` and ``member`` of all marks that wait in a database; None if there are ``NEWEST`` or
-    more, or if looks have been slow."""
-    if _slow.get(using):
+    more, or if there were lately, or looks are slow or refused. Raises ``DatabaseError``."""
+    if _unasked.get(using):
         return None
     connection = connections[using]
     quote = connection.ops.quote_name
     columns = ", ".join(map(quote, ("index", "via", "member")))
     began = monotonic()
-    with connection.cursor() as cursor:  # the ORM would take longer to compile it
-        cursor.execute(f"SELECT {columns} FROM {quote(Mark._meta.db_table)} ORDER BY id DESC LIMIT {NEWEST}")  # noqa: S608
-        newest = cursor.fetchall()
+    try:
+        with connection.cursor() as cursor:  # the ORM would take longer to compile it
+            cursor.execute(
+                f"SELECT {columns} FROM {quote(Mark._meta.db_table)} ORDER BY id DESC LIMIT {NEWEST}"  # noqa: S608
+            )
+            newest = cursor.fetchall()
+    except DatabaseError:
+        _unasked.keep(using, True, _RECALL)
+        raise
     taken = monotonic() - began
-    if taken > _SLOW:
-        _slow.keep(using, True, _REST * taken)
-    return None if len(newest) >= NEWEST else list(newest)
+    if taken <= _SLOW:
+        _slow.forget(using)
+    elif _slow.get(using):
+        _unasked.keep(using, True, min(_REST * taken, _RECALL))
+    else:
+        _slow.keep(using, True, _RECALL)
+    if len(newest) < NEWEST:
+        return list(newest)
+    _unasked.keep(using, True, _QUEUED)
+    return None
 
 
 def waiting_ids(index: Declaration, limit: int) -> Sequence[int]:

@@ -291,9 +291,8 @@ class Touched:
 
         All are left of an index whose triggers may not tell of every change, and of one with extensions, because a save
         also returns idle members, and flushes. So are all if the database doesn't say which marks wait."""
-        indexes = {index for index, _ in self.texts if not declared(index)}
         try:
-            told = telling(self.using, indexes)
+            told = telling(self.using, {index for index, _ in self.texts if not declared(index)})
             newest = newest_marks(self.using) if told else None
         except Exception:
             logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)

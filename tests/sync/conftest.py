@@ -36,6 +36,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, saves ask for the newest marks."""
     monkeypatch.setattr(marks, "_SLOW", 60.0)
     marks._slow.clear()
+    marks._unasked.clear()
     triggers._told.clear()
     signal_handlers._helped.clear()
 

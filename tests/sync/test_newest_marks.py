@@ -165,7 +165,7 @@ def test_a_mark_that_a_worker_has_processed_needs_no_push(
 
 @pytest.mark.usefixtures("undrained")
 def test_a_long_queue_hides_marks(
-    player: Player, monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+    player: Player, clock: Clock, monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
 ) -> None:
     monkeypatch.setattr(marks_module, "NEWEST", 3)
     Mark.objects.bulk_create(Mark(index="another's", member="1") for _ in range(2))
@@ -174,6 +174,12 @@ def test_a_long_queue_hides_marks(
     Mark.objects.create(index="another's", member="1")
     player.save()
     assert round_trips == WRITE
+    Mark.objects.all().delete()
+    player.save()  # it isn't asked again at once
+    assert round_trips == WRITE * 2
+    clock.advance(2)
+    player.save()
+    assert round_trips == WRITE * 2
     player.level = 6
     with transaction.atomic():
         player.save()
@@ -413,29 +419,42 @@ def test_a_save_still_pushes_a_member_of_an_index_with_extensions(
 
 @pytest.mark.usefixtures("undrained")
 def test_if_the_database_refuses_everything_is_pushed(
-    player: Player, monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+    player: Player, clock: Clock, round_trips: list[str]
 ) -> None:
-    def refuse(using: str) -> Any:
-        raise OperationalError("database is locked")
-
-    monkeypatch.setattr(signal_handlers, "newest_marks", refuse)
+    """It isn't asked again for a minute."""
     player.save()
-    assert round_trips == WRITE
+    refused: list[str] = []
+
+    def refuse(execute: Any, sql: str, *args: Any) -> Any:
+        if "ORDER BY id DESC" in sql:
+            refused.append(sql)
+            raise OperationalError("permission denied")
+        return execute(sql, *args)
+
+    round_trips.clear()
+    with connection.execute_wrapper(refuse):
+        for _ in range(3):
+            player.save()
+        assert (round_trips, len(refused)) == (WRITE * 3, 1)
+        clock.advance(61)
+        player.save()
+    assert len(refused) == 2
 
 
 @pytest.mark.usefixtures("undrained")
-def test_after_a_slow_answer_nothing_is_asked_for_a_while(
+def test_after_two_slow_looks_nothing_is_asked_for_a_while(
     player: Player, clock: Clock, monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
 ) -> None:
-    player.save()
-    round_trips.clear()
-    monkeypatch.setattr(marks_module, "_SLOW", 0.0)
     monkeypatch.setattr(marks_module, "_REST", 1e9)
+    for slow, sent in ((0.0, []), (60.0, []), (0.0, []), (0.0, []), (60.0, WRITE)):
+        round_trips.clear()
+        monkeypatch.setattr(marks_module, "_SLOW", slow)
+        player.save()
+        assert round_trips == sent
+    clock.advance(61)
+    round_trips.clear()
     player.save()
     assert round_trips == []
-    monkeypatch.setattr(marks_module, "_SLOW", 60.0)
-    player.save()
-    assert round_trips == WRITE
 
 
 def test_without_a_worker_a_save_drains_what_others_left(
