@@ -132,10 +132,12 @@ def _saved(
     sender: type[models.Model],
     instance: models.Model,
     using: str,
+    created: bool = False,
     update_fields: frozenset[str] | None = None,
     **kwargs: Any,
 ) -> None:
     touched = Touched(using)
+    touched.asks = not created
     for route in _routes_for(sender, using):
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
@@ -200,6 +202,9 @@ class Touched:
         self.using = using
         self.texts: Texts = defaultdict(set)
 
+        self.asks = False
+        """True if it may have changed nothing, so that a look at the marks pays: new and deleted rows leave marks."""
+
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
 
@@ -251,6 +256,7 @@ class Touched:
             if isinstance(first, Touched) and belongs_to(connection, savepoints):
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
+                first.asks = first.asks or self.asks
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -292,7 +298,8 @@ class Touched:
         All are left of an index whose triggers may not tell of every change, and of one with extensions, because a save
         also returns idle members, and flushes. So are all if the database doesn't say which marks wait."""
         try:
-            told = telling(self.using, {index for index, _ in self.texts if not declared(index)})
+            indexes = {index for index, _ in self.texts if not declared(index)}
+            told = telling(self.using, indexes) if self.asks else set()
             newest = newest_marks(self.using) if told else None
         except Exception:
             logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)

@@ -90,6 +90,7 @@ def test_a_save_that_changes_nothing_is_one_statement_and_no_round_trip(
     indexes = [watch(Host, "load") for _ in range(number)]
     host = Host.objects.create(address="10.0.0.1", load=5)
     Mark.objects.all().delete()
+    host.save()  # the triggers are examined once a minute
     before = reads(zrank)
     for _ in range(3):
         with django_assert_num_queries(1 + 1):
@@ -357,10 +358,10 @@ def test_triggers_are_examined_once_a_minute(watch: Declare, clock: Clock) -> No
             ticket.save()
         return len(queries)
 
-    assert [statements() for _ in range(3)] == [2] * 3
-    clock.advance(61)
-    assert 2 < statements() < 10  # for all indexes together
-    assert [statements() for _ in range(3)] == [2] * 3
+    for _ in range(2):
+        assert 2 < statements() < 10  # for all indexes together
+        assert [statements() for _ in range(3)] == [2] * 3
+        clock.advance(61)
 
 
 @pytest.mark.usefixtures("undrained")
@@ -487,6 +488,24 @@ def test_with_a_worker_a_save_learns_of_it_once_a_second(
         player.save()
     assert round_trips == WRITE * 2
     assert Mark.objects.count() == 2
+
+
+@pytest.mark.usefixtures("undrained")
+def test_new_and_deleted_rows_are_pushed_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They leave marks."""
+    looks: list[str] = []
+    monkeypatch.setattr(signal_handlers, "newest_marks", looks.append)
+    player = Player.objects.create(level=5)
+    assert_mirrors(PlayerRank, PlayerAscending)
+    player.delete()
+    assert_mirrors(PlayerRank, PlayerAscending)
+    assert looks == []
+    player = Player.objects.create(level=5)
+    with transaction.atomic():
+        Player.objects.create(level=6)
+        player.save()
+        Player.objects.create(level=7)
+    assert looks == ["default"]
 
 
 @pytest.mark.usefixtures("undrained")
