@@ -40,7 +40,7 @@ from ..store import Store
 from ..transactions import is_delay
 from .dialect import OWN_TABLES, Trigger, Unit, digest, owner_of
 from .dialects import DIALECTS
-from .watched_tables import WatchedTable, depends_on_more, merged, watched_tables
+from .watched_tables import WatchedTable, depends_on_time, merged, watched_tables
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -519,7 +519,7 @@ def _examine_telling(using: str, indexes: Collection[Declaration]) -> set[Declar
                 for index in indexes
                 if owner_of(index.name) not in lacking
                 and index.name not in unwatched
-                and not depends_on_more(index)
+                and not depends_on_time(index)
             }
     except Exception:  # of a declaration, or of an account that may not read the catalog
         logger.debug("Database %r: its triggers can't be examined", using, exc_info=True)

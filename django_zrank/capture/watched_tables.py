@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, CombinedExpression, F, RawSQL, Value
-from django.db.models.functions import Now
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
@@ -178,10 +177,11 @@ def unseen_tables(index: Declaration) -> set[str]:
     return tables
 
 
-def depends_on_more(index: Declaration) -> bool:
-    """Return True if a member may move although no watched table changes: by a table in a subquery, or by the time."""
+def depends_on_time(index: Declaration) -> bool:
+    """Return True if a member may move although no watched table changes, because its row is compared with the time:
+    with a function that has no arguments. (If it is compared with other rows, each save of it leaves a mark.)"""
     nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
-    return bool(unseen_tables(index)) or any(isinstance(node, Now) for node in nodes)
+    return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
 
 
 def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:

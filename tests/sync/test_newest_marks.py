@@ -10,13 +10,15 @@ from uuid import UUID
 
 import pytest
 from django.db import OperationalError, connection, models, transaction
-from django.db.models import Q
+from django.db.models import BooleanField, Exists, OuterRef, Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.capture import triggers
+from django_zrank.capture.dialects import DIALECTS
 from django_zrank.capture.triggers import drop, install
 from django_zrank.codec import kinds
 from django_zrank.codec.kinds import KINDS
@@ -227,9 +229,23 @@ def test_a_mark_of_a_related_row_that_was_replaced_by_those_of_its_members(
         return marks_module.newest_marks(using)
 
     monkeypatch.setattr(signal_handlers, "newest_marks", replaced)
+    monkeypatch.setattr(signal_handlers, "_helped", Everything())
     account.club.is_open = False
     account.club.save()
     assert contents(AccountRank) == {}
+
+
+@pytest.mark.usefixtures("undrained")
+def test_a_mark_of_a_related_row_is_none_of_the_member_of_the_same_number(
+    monkeypatch: pytest.MonkeyPatch, round_trips: list[str]
+) -> None:
+    monkeypatch.setattr(signal_handlers, "_helped", Everything())
+    account = Account.objects.create()
+    Mark.objects.all().delete()
+    round_trips.clear()
+    Mark.objects.create(index="account", via="club_id", member=account.pk)
+    account.save()
+    assert round_trips == []
 
 
 KEYS: dict[type[kinds.Kind], tuple[models.Field[Any, Any], list[Any]]] = {
@@ -319,8 +335,9 @@ def test_an_index_without_triggers_is_pushed_as_ever(
     declare: Declare, player: Player, pushes: Pushes
 ) -> None:
     index = declare(Player, "level").instance()
-    for _ in range(2):
-        player.save()
+    player.save()
+    Mark.objects.create(index="another's", member="1")
+    player.save()
     assert [name for name, _ in pushes] == [index.name] * 2
 
 
@@ -332,6 +349,7 @@ def test_triggers_that_are_dropped_are_missed_within_a_minute(
     """By this process, at once."""
     index = watch(Ticket, "integer")
     ticket = Ticket.objects.create(integer=5)
+    ticket.save()
     if how == "here":
         drop("default", [index.instance().name])
     else:
@@ -368,8 +386,20 @@ def test_triggers_are_examined_once_a_minute(watch: Declare, clock: Clock) -> No
 def test_with_signals_nothing_is_asked(
     player: Player, settings: Any, round_trips: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(signal_handlers, "newest_marks", looks.append)
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(signal_handlers, "newest_marks", None)
+    player.save()
+    assert (round_trips, looks) == (WRITE, [])
+
+
+@pytest.mark.usefixtures("undrained")
+@pytest.mark.parametrize("model", [Player, Mark])
+def test_a_table_that_triggers_cannot_watch(
+    player: Player, model: Any, round_trips: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {model._meta.db_table: "has the engine MyISAM"}
+    monkeypatch.setattr(DIALECTS[connection.vendor], "problems", lambda dialect: found)
     player.save()
     assert round_trips == WRITE
 
@@ -391,11 +421,16 @@ def test_at_the_level_serializable_nothing_is_asked(player: Player, round_trips:
 @pytest.mark.usefixtures("undrained")
 @pytest.mark.parametrize(
     "condition",
-    [Q(moment__lt=Now()), Q(integer__in=Nickname.objects.values("score"))],
-    ids=["time", "subquery"],
+    [
+        Q(moment__lt=Now()),
+        Q(integer__in=Nickname.objects.values("score")),
+        Exists(Nickname.objects.filter(score=OuterRef("integer"))),
+        RawSQL("integer = (SELECT max(score) FROM testapp_nickname)", [], BooleanField()),
+    ],
+    ids=["time", "in", "exists", "raw"],
 )
 def test_a_save_still_pushes_a_member_that_moves_without_a_write(
-    watch: Declare, round_trips: list[str], condition: Q
+    watch: Declare, round_trips: list[str], condition: Any
 ) -> None:
     watch(Ticket, "integer", get_queryset=lambda self: Ticket.objects.filter(condition))
     ticket = Ticket.objects.create(integer=5)
