@@ -355,6 +355,7 @@ def test_triggers_that_are_dropped_are_missed_within_a_minute(
     else:
         drop_by_hand(*(one for one in installed() if "declared" in one.name))
         clock.advance(61)
+    Mark.objects.all().delete()
     ticket.integer = 6
     ticket.save()
     assert contents(index) == {str(ticket.pk): 6}
