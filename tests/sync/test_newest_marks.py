@@ -426,7 +426,7 @@ def test_at_the_level_serializable_nothing_is_asked(player: Player, round_trips:
         Q(moment__lt=Now()),
         Q(integer__in=Nickname.objects.values("score")),
         Exists(Nickname.objects.filter(score=OuterRef("integer"))),
-        RawSQL("integer = (SELECT max(score) FROM testapp_nickname)", [], BooleanField()),
+        RawSQL("testapp_ticket.integer = (SELECT max(score) FROM testapp_nickname)", [], BooleanField()),
     ],
     ids=["time", "in", "exists", "raw"],
 )
