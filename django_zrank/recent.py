@@ -28,3 +28,6 @@ class Recent(Generic[Value]):
 
     def forget(self, key: Hashable) -> None:
         self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        self._kept.clear()

@@ -10,9 +10,9 @@ push_failed = Signal()
 """Sent when a push did not reach Redis. Arguments: ``error``, and ``members``, a set of primary keys."""
 
 pushed = Signal()
-"""Sent after members were written to Redis, or removed, as the database has them: after a save, and again when its mark
-is drained. Argument: ``members``, a list of up to 1,000 primary keys. Rebuilds, and scores that begin in Redis, don't
-send it."""
+"""Sent after members were written to Redis, or removed, as the database has them: after a save that has changed what
+the index reads, and again when its mark is drained. Argument: ``members``, a list of up to 1,000 primary keys.
+Rebuilds, and scores that begin in Redis, don't send it."""
 
 drained = Signal()
 """Sent after waiting marks were processed. Arguments: ``marks`` and ``members``, the numbers of both."""

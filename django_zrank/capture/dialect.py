@@ -143,6 +143,10 @@ class Dialect:
         found = {name.lower(): problem for name, problem in self.select(self.catalog_of_problems)}
         return {table: found[table.lower()] for table in self.tables | OWN_TABLES if table.lower() in found}
 
+    def disturbs_writers(self) -> bool:
+        """Return True if reading marks outside of a transaction may make the transactions that leave them fail."""
+        return False
+
     def short_lock_timeout(self) -> AbstractContextManager[None]:
         """Don't wait long for table locks in this block: a session that waits for one blocks all later ones."""
         return nullcontext()

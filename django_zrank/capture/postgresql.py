@@ -131,6 +131,10 @@ class PostgreSQL(Dialect):
                 found[table] = "is written by a subscription, which runs no triggers of a statement"
         return found
 
+    def disturbs_writers(self) -> bool:
+        ((level,),) = self.select("SELECT current_setting('transaction_isolation')")
+        return bool(level == "serializable")
+
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
         # Below deadlock_timeout, so that a writer that waits in turn isn't cancelled.

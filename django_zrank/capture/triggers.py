@@ -33,13 +33,14 @@ from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable
 from ..models import Capture, Generation, Mark
+from ..recent import Recent
 from ..redis.trust import RETIRED
 from ..registry import registry
 from ..store import Store
 from ..transactions import is_delay
-from .dialect import Trigger, Unit, digest, owner_of
+from .dialect import OWN_TABLES, Trigger, Unit, digest, owner_of
 from .dialects import DIALECTS
-from .watched_tables import WatchedTable, merged, watched_tables
+from .watched_tables import WatchedTable, depends_on_time, merged, watched_tables
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -47,6 +48,12 @@ _PATIENCE: Final = 60.0
 """Seconds for which ``install()`` tries again while tables are locked."""
 
 _PAUSE: Final = 0.5
+
+_EXAMINED: Final = 60.0
+"""Seconds for which a process that saves relies on triggers that it has seen. Workers look every ten seconds."""
+
+_told: Recent[bool] = Recent()
+"""By database and index: True if every change of it leaves a mark."""
 
 
 class Changes(NamedTuple):
@@ -386,6 +393,7 @@ class TriggerSet:
 
     def create(self, unit: Unit, missing: Iterable[Trigger]) -> None:
         dialect, table = self.dialect, unit.source.table
+        _told.clear()
         atomic = transaction.atomic(self.using) if dialect.transactional else nullcontext()
         with self.explained(table), atomic, dialect.connection.cursor() as cursor:
             if unit.seal:
@@ -408,6 +416,7 @@ class TriggerSet:
         """Drop triggers, and functions that no trigger uses any more."""
         if not triggers:
             return
+        _told.clear()
         atomic = transaction.atomic(self.using) if self.dialect.transactional else nullcontext()
         with atomic, self.dialect.connection.cursor() as cursor:
             for statement in self.dialect.alone():
@@ -489,6 +498,42 @@ def examine_capture(index: Declaration) -> Status:
         return status(index.get_using(), [index])
     except CaptureError as error:
         return Status(get_settings().capture, error=str(error))
+
+
+def telling(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
+    """Return those of ``indexes`` of which every change leaves a mark, by what this process has seen in the last
+    minute: without a mark, what Redis holds of them is not out of date."""
+    if get_settings().capture != "triggers":
+        return set()
+    told = {index: _told.get((using, index)) for index in indexes}
+    if None in told.values():
+        found = _examine_telling(using, indexes)
+        told = {index: _told.keep((using, index), index in found, _EXAMINED) for index in indexes}
+    return {index for index, tells in told.items() if tells}
+
+
+def _examine_telling(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
+    """Return what :func:`telling` does; none if the database can't be examined."""
+    try:
+        with transaction.atomic(using) if connections[using].in_atomic_block else nullcontext():
+            own = _triggers(using, indexes)
+            if own is None or own.dialect.disturbs_writers():
+                return set()
+            problems = own.dialect.problems()
+            lacking = {trigger.owner for trigger in own.missing}
+            unwatched = {unit.source.index for unit in own.units if unit.source.table in problems}
+            if not OWN_TABLES.isdisjoint(problems):
+                return set()
+            return {
+                index
+                for index in indexes
+                if owner_of(index.name) not in lacking
+                and index.name not in unwatched
+                and not depends_on_time(index)
+            }
+    except Exception:  # of a declaration, or of an account that may not read the catalog
+        logger.debug("Database %r: its triggers can't be examined", using, exc_info=True)
+        return set()
 
 
 def restore(index: Declaration) -> bool:

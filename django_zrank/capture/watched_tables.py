@@ -177,6 +177,13 @@ def unseen_tables(index: Declaration) -> set[str]:
     return tables
 
 
+def depends_on_time(index: Declaration) -> bool:
+    """Return True if a member may move although no watched table changes, because its row is compared with the time:
+    with a function that has no arguments. (If it is compared with other rows, each save of it leaves a mark.)"""
+    nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
+    return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
+
+
 def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""

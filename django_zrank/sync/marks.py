@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -18,12 +19,33 @@ from ..exceptions import Busy, NotBuilt
 from ..extension import installed
 from ..members import batched
 from ..models import Batch, Generation, Mark
+from ..recent import Recent
 from ..redis.trust import keep, lacked_batches, recorded
 from ..store import Health, trace_of
 from ..transactions import PATIENCE, briefly
 
 _CHUNK: Final = 1000
 """The number of marks that one statement deletes."""
+
+NEWEST: Final = 100
+"""The most marks that a save looks at, which takes a fraction of a push. No index of the table finds its own."""
+
+_SLOW: Final = 0.003
+"""Seconds of a look that took longer than a push. While an old snapshot (of a dump, say) keeps deleted marks, a look
+walks over all of them."""
+
+_REST: Final = 100
+"""Back-off after two slow looks in a row: 100 times the last one's duration, at most ``_RECALL``."""
+
+_RECALL: Final = 60.0
+"""Seconds for which a slow or a refused look is remembered: writers need no rights on the table."""
+
+_QUEUED: Final = 1.0
+"""Seconds without a look while a long queue waits."""
+
+_slow: Recent[bool] = Recent()
+_unasked: Recent[bool] = Recent()
+"""The databases whose last look was slow, and those without a look for a while."""
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
@@ -60,6 +82,37 @@ def newest_mark(index: Declaration) -> int:
     """Return the highest id of a mark of any index. A mark that is committed later may have a lower one."""
     newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
     return newest or 0
+
+
+def newest_marks(using: str) -> list[tuple[str, str | None, str | None]] | None:
+    """Return the index, ``via`` and ``member`` of all marks that wait in a database; None if there are ``NEWEST`` or
+    more, or if there were lately, or looks are slow or refused. Raises ``DatabaseError``."""
+    if _unasked.get(using):
+        return None
+    connection = connections[using]
+    quote = connection.ops.quote_name
+    columns = ", ".join(map(quote, ("index", "via", "member")))
+    began = monotonic()
+    try:
+        with connection.cursor() as cursor:  # the ORM would take longer to compile it
+            cursor.execute(
+                f"SELECT {columns} FROM {quote(Mark._meta.db_table)} ORDER BY id DESC LIMIT {NEWEST}"  # noqa: S608
+            )
+            newest = cursor.fetchall()
+    except DatabaseError:
+        _unasked.keep(using, True, _RECALL)
+        raise
+    taken = monotonic() - began
+    if taken <= _SLOW:
+        _slow.forget(using)
+    elif _slow.get(using):
+        _unasked.keep(using, True, min(_REST * taken, _RECALL))
+    else:
+        _slow.keep(using, True, _RECALL)
+    if len(newest) < NEWEST:
+        return list(newest)
+    _unasked.keep(using, True, _QUEUED)
+    return None
 
 
 def waiting_ids(index: Declaration, limit: int) -> Sequence[int]:

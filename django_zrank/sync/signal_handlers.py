@@ -10,20 +10,25 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from django.apps import apps
 from django.db import connections, models, transaction
 from django.db.models.signals import m2m_changed, post_save, pre_delete
 
+from ..capture.triggers import telling
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
+from ..codec.kinds import key_kind
 from ..conf import get_settings
 from ..declaration import Declaration
+from ..extension import declared
 from ..models import Mark
+from ..recent import Recent
 from ..redis.isolation import may_use_redis
 from ..registry import registry
 from ..transactions import belongs_to
 from .drain import drain_soon
+from .marks import newest_marks
 from .push import try_push
 from .upkeep import work_soon
 
@@ -36,6 +41,9 @@ _BUDGET: Final = 1.0
 """Seconds after which no further push or drain is begun for a caller, whatever the number of indexes."""
 
 _RECEIVERS: Final = "django_zrank.sync.signal_handlers"
+
+_helped: Recent[bool] = Recent()
+"""By name: the indexes of which marks of others were waiting lately, when a save had left none."""
 
 _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
 
@@ -124,10 +132,12 @@ def _saved(
     sender: type[models.Model],
     instance: models.Model,
     using: str,
+    created: bool = False,
     update_fields: frozenset[str] | None = None,
     **kwargs: Any,
 ) -> None:
     touched = Touched(using)
+    touched.asks = not created
     for route in _routes_for(sender, using):
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
@@ -181,13 +191,19 @@ def _between(near: str, instance: models.Model, far: str, others: set[Any] | Non
     return models.Q((near, instance)) & (models.Q() if others is None else models.Q((f"{far}__in", others)))
 
 
+Texts: TypeAlias = dict[tuple[Declaration, WatchedTable | None], set[str]]
+"""Members; and of related rows, the values that lead to members, by their tables."""
+
+
 class Touched:
     """The members that one transaction touched, at most ``LIMIT``, pushed once after its commit."""
 
     def __init__(self, using: str) -> None:
         self.using = using
-        self.texts: dict[tuple[Declaration, WatchedTable | None], set[str]] = defaultdict(set)
-        """Members; and of related rows, the values that lead to members, by their tables."""
+        self.texts: Texts = defaultdict(set)
+
+        self.asks = False
+        """True if it may have changed nothing, so that a look at the marks pays: new and deleted rows leave marks."""
 
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
@@ -240,6 +256,7 @@ class Touched:
             if isinstance(first, Touched) and belongs_to(connection, savepoints):
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
+                first.asks = first.asks or self.asks
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -252,33 +269,87 @@ class Touched:
             yield from (Mark(index=index.name, via=via, member=text) for text in texts)
 
     def push(self) -> None:
-        """Push the members of all indexes together, and drain those that nobody else does, until the time of the caller
-        is up."""
+        """Push the members of all indexes together, those of which a mark waits, and drain the indexes that nobody else
+        does, until the time of the caller is up."""
         if not may_use_redis():
             return
         until = monotonic() + _BUDGET
-        indexes = list(dict.fromkeys(index for index, _ in self.texts))
+        texts = self.marked()
+        if not texts:
+            return
+        indexes = list(dict.fromkeys(index for index, _ in texts))
         written: list[Declaration] = []
         try:
-            written = try_push({index: self.members_of(index) for index in indexes}, until=until)
+            written = try_push({index: self.members_of(index, texts) for index in indexes}, until=until)
         except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
             for index in indexes:
                 with _logging(index):
-                    written += try_push({index: self.members_of(index)}, until=until)
+                    written += try_push({index: self.members_of(index, texts)}, until=until)
         for index in written:
             with _logging(index):
                 if monotonic() < until:
                     drain_soon(index)
                     work_soon(index)
 
-    def members_of(self, index: Declaration) -> set[Any]:
-        """Return the primary keys of the members of ``index`` that were touched, at most ``LIMIT``."""
-        texts = islice(self.texts.get((index, None), ()), LIMIT)
-        pks = set(map(index.from_text, texts))
-        for (other, source), owners in self.texts.items():
+    def marked(self) -> Texts:
+        """Return what is left of ``texts`` without members that no mark waits for: their rows have not changed, or
+        their marks were processed, after they were written to Redis.
+
+        All are left of an index whose triggers may not tell of every change, and of one with extensions, because a save
+        also returns idle members, and flushes. So are all if the database doesn't say which marks wait."""
+        try:
+            indexes = {index for index, _ in self.texts if not declared(index)}
+            told = telling(self.using, indexes) if self.asks else set()
+            newest = newest_marks(self.using) if told else None
+        except Exception:
+            logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)
+            newest = None
+        if newest is None:
+            return self.texts
+        if not newest:
+            return {key: texts for key, texts in self.texts.items() if key[0] not in told}
+        marks: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)
+        for name, via, member in newest:
+            marks[name].append((via, member))
+        # A push shows if a watcher is alive; without one, it also drains the marks of others.
+        helps = {index for index in told if index.name in marks and not _helped.get(index.name)}
+        found = {
+            (index, source): texts if index not in told else _waiting(index, source, texts, marks[index.name])
+            for (index, source), texts in self.texts.items()
+        }
+        for index in helps - {index for (index, _), texts in found.items() if texts}:
+            _helped.keep(index.name, True)
+            found |= {key: texts for key, texts in self.texts.items() if key[0] is index}
+        return {key: texts for key, texts in found.items() if texts}
+
+    def members_of(self, index: Declaration, texts: Texts) -> set[Any]:
+        """Return the primary keys of the members of ``index`` that ``texts`` lead to, at most ``LIMIT``."""
+        pks = set(map(index.from_text, islice(texts.get((index, None), ()), LIMIT)))
+        for (other, source), owners in texts.items():
             if source and other is index and len(pks) < LIMIT:
                 pks.update(source.members_at(owners, self.using, LIMIT - len(pks)))
         return pks
+
+
+def _waiting(
+    index: Declaration,
+    source: WatchedTable | None,
+    texts: set[str],
+    marks: Iterable[tuple[str | None, str | None]],
+) -> set[str]:
+    """Return those of ``texts`` for which one of the ``marks`` of ``index`` may wait."""
+    column, via = (source.column, source.via) if source else (index.model._meta.pk, None)
+    to_text = source.text_of if source else index.from_text
+    found: set[str] = set()
+    for path, member in marks:
+        # A mark for everybody. A member of a related row, whose mark may have been replaced by those of its members.
+        # And text, which the database may spell differently: by its collation, "BOB" finds "bob".
+        if member is None or (path is None and via) or (path == via and key_kind(column).is_text):
+            return texts
+        if path == via:
+            with suppress(ValueError):
+                found.add(str(to_text(member)))
+    return found & texts
 
 
 @contextmanager

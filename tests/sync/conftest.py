@@ -22,13 +22,23 @@ from django_zrank.redis.scripts import Script
 from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
-from django_zrank.sync import signal_handlers
+from django_zrank.sync import marks, signal_handlers
 from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.servers import RedisServer
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, saves ask for the newest marks."""
+    monkeypatch.setattr(marks, "_SLOW", 60.0)
+    marks._slow.clear()
+    marks._unasked.clear()
+    triggers._told.clear()
+    signal_handlers._helped.clear()
 
 
 @pytest.fixture

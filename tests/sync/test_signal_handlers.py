@@ -520,6 +520,7 @@ def test_an_error_in_looking_up_related_members_fails_neither_the_save_nor_the_o
 
     club = Club.objects.create()
     monkeypatch.setattr(WatchedTable, "members_at", fail)
+    club.is_open = False
     with transaction.atomic():
         club.save()
         player = Player.objects.create(level=5)
