@@ -137,7 +137,7 @@ def _saved(
     **kwargs: Any,
 ) -> None:
     touched = Touched(using)
-    touched.asks = not created
+    touched.asks = not created and update_fields is None
     for route in _routes_for(sender, using):
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
@@ -203,7 +203,8 @@ class Touched:
         self.texts: Texts = defaultdict(set)
 
         self.asks = False
-        """True if it may have changed nothing, so that a look at the marks pays: new and deleted rows leave marks."""
+        """True if it may have changed nothing, so that a look at the marks pays. New and deleted rows leave marks, and
+        most saves with ``update_fields`` do."""
 
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""

@@ -321,7 +321,8 @@ class Model:
                 after_it = after_it.store(primary, captured=frozenset({1}))
             current = database.note._replace(current=1)
             yield "migrate installs triggers of release 2", after_it.store(primary, note=current), True
-        if "column" in self.bounds.may and database.note.current == 1 and not database.is_leaving and 0 in database.columns:
+        is_there = 0 in database.columns and not database.is_leaving
+        if "column" in self.bounds.may and database.note.current == 1 and is_there:
             left = database.captured - {0} if self.has("columns") else database.captured
             yield "an operation drops triggers", store(primary, captured=left, is_leaving=True), True
         if "command" in self.bounds.may:

@@ -79,7 +79,9 @@ class Database(NamedTuple):
     triggers: Name = 0  # others after a table was restored
     captured: frozenset[int] = frozenset()  # the columns that triggers name: their changes leave marks
     columns: frozenset[int] = frozenset({0, 1})  # that exist
-    is_leaving: bool = False  # an operation is about to drop the first, and has dropped the triggers that name it
+    is_leaving: bool = (
+        False  # an operation is about to drop the first, and has dropped the triggers that name it
+    )
     marks: tuple[Mark, ...] = ()
     batches: tuple[Batch, ...] = ()
 
