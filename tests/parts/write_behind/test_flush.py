@@ -122,6 +122,22 @@ def test_a_flush_of_a_server_that_is_not_accepted_fails(videos: list[Video]) -> 
     assert written() == 0
 
 
+def test_a_flush_of_a_server_that_lacks_one_fails(videos: list[Video]) -> None:
+    """It went back to a dump, with its memory."""
+    row = Generation.objects.filter(pk=INDEX.name)
+    row.update(flushed=5, flushed_term=row.get().term)
+    STORE.client.hset(STORE.keys.meta, "taken", 4)
+    with pytest.raises(IndexUnhealthy):
+        flush(INDEX)
+    assert (written(), waits()) == (0, 8)
+
+
+def test_where_nothing_is_pending_it_has_no_age() -> None:
+    """The hash with the changes was evicted, say, and the time is left."""
+    STORE.client.hset(STORE.keys.meta, "waiting", 1)
+    assert STORE.waiting() == (0, 0.0)
+
+
 def test_an_index_whose_scores_begin_in_the_database_has_nothing_to_flush() -> None:
     assert flush(PlayerAscending.instance()) == 0
 
