@@ -545,6 +545,20 @@ def test_new_and_deleted_rows_are_pushed_without_a_look(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("undrained")
+def test_a_save_that_names_a_column_that_is_read_is_pushed_without_a_look(
+    player: Player, round_trips: list[str]
+) -> None:
+    player.level = 6
+    with CaptureQueriesContext(connection) as queries:
+        player.save(update_fields=["level"])
+    assert not [one for one in queries if "ORDER BY id DESC" in one["sql"]]
+    assert round_trips == WRITE
+    player.save(update_fields=["name"])
+    assert round_trips == WRITE
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+@pytest.mark.usefixtures("undrained")
 def test_a_call_of_push_asks_nothing(player: Player, round_trips: list[str]) -> None:
     push(PlayerRank.instance(), [player.pk])
     assert round_trips == WRITE
