@@ -461,7 +461,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "drop_pending": (Site.update, Site.erase_pending, "EXISTS"),
     "finish_replay": (Site.update_after_a_dump, Site.lose_writes, "HDEL"),
     "forget_version": (Site.increment, Site.erase, "HSET"),
-    "increment_scores": (Site.increment, Site.increment_plain, "HINCRBY"),
+    "increment_scores": (Site.increment_plain, Site.increment_plain, "HINCRBY"),
     "load_rows": (Site.increment, Site.rebuild, "HSET"),
     "make_intersection": (Site.increment, Site.combine, "PEXPIRE"),
     "note_removal": (Site.increment, Site.sleep, "HSET"),
@@ -544,7 +544,16 @@ def test_a_script_that_is_refused_a_command_loses_nothing(site: Site, script: st
 @pytest.mark.part("write_behind")
 def test_an_increment_that_is_refused_its_pending_change_is_taken_back(site: Site) -> None:
     """One that follows another at once asks for no permissions."""
-    assert refuse(site, "increment_scores", "HINCRBY", identified=True)
+    site.increment_plain()
+    pk = site.pks[9]
+    with (
+        site.refusing("increment_scores", "HINCRBY", identified=True) as refusal,
+        pytest.raises(ZRankError),
+    ):
+        VideoRank.scores.increment(pk, 3)
+    assert refusal.errors
+    assert VideoRank.ranking.score(pk) == site.columns[pk][1]
+    site.check("after an increment that was refused")
 
 
 @pytest.mark.slow
