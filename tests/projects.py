@@ -11,7 +11,7 @@ import sys
 from copy import copy
 from pathlib import Path
 
-__all__ = ["LIVE", "ROOT", "SETTINGS", "Project", "documented", "is_closed"]
+__all__ = ["INDEX", "LIVE", "ROOT", "SETTINGS", "Project", "documented", "is_closed"]
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..queries.draws import Drawing, Limits
-from ..queries.query import Query, one
+from ..queries.draws import Drawing, Ends, Limits, packed_bands
+from ..queries.query import Query, one, together
 from ..queries.request import Call
 from ..redis.scripts import Script
 from .intersections import intersection
@@ -28,6 +28,9 @@ _LOOK_UPS: Final = 400
 _GATHERED: Final = 3000
 """Microseconds that it takes to gather up to 1,000 members of small groups."""
 
+_GATHERED_MEMBERS: Final = 1000
+"""The most members that a shard gathers: ``MOST`` in ``deal_tested.lua``."""
+
 _PATIENCE: Final = 200, 5_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
 end, or the filters are intersected."""
@@ -49,7 +52,7 @@ class TestedDrawing(Drawing):
         super().__init__(*args, **how)
         by_rank = self.draw.measure == "ranks"
         groups = any(clause.kind == "g" and not clause.negated for clause in self.view.scope.clauses)
-        self._gathering = ("yes" if by_rank else "") if groups and not (by_rank and self._find_ends) else "no"
+        self._gathering = ("yes" if by_rank else "") if groups else "no"
         """If shards gather the members of small groups: "yes", "no", or "" to let each choose."""
 
         self._gathered: dict[int, str] = {}
@@ -69,6 +72,9 @@ class TestedDrawing(Drawing):
         self._made = False
         """True if the intersection was there when the newest cards were dealt."""
 
+        if self._find_ends and self._tests:
+            self._find_ends_of_intersection, self._find_ends = self._find_ends, self._read_band
+
     def _from_band(self, band: int) -> Query[bool]:
         while True:
             self._gathered.clear()
@@ -78,6 +84,25 @@ class TestedDrawing(Drawing):
                 return (yield from super()._from_band(band))
             except Anew:
                 pass
+
+    def _read_band(self, band: int) -> Query[Ends]:
+        """Find the ends of a band of ranks in several shards. If these gather small groups, each returns all its
+        members that may be in the band, and the nearest of all shards are kept."""
+        draw, hand = self.draw, self._hand
+        if not self._tests:
+            return (yield from self._find_ends_of_intersection(band))
+        ends = "ranks", packed_bands((draw.bands[band],), "ranks"), b"", "", b""
+        words = [
+            [word for deck in decks for word in deck.ask_in_order(_GATHERED_MEMBERS)]
+            for decks in zip(*hand.decks, strict=True)
+        ]
+        yield from together([self._ask(shard, ends, some) for shard, some in enumerate(words)])
+        for is_above, (decks, count) in enumerate(zip(hand.decks, draw.bands[band], strict=True)):
+            cards = sorted((card for deck in decks for card in deck.cards if card), reverse=not is_above)
+            nearest = set(cards[: int(count)])
+            for deck in decks:
+                deck.keep(nearest)
+        return ends
 
     def _take(self, more: int) -> Query[bool]:
         may_go_on = yield from super()._take(more)

@@ -7,7 +7,7 @@ over: what remains of a uniform order is uniform too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import repeat
 from math import ceil, sqrt
 from random import Random
@@ -90,6 +90,11 @@ class Deck:
             self.cards[:0] = found[::-1]
             # Members may have left the shard since the last round trip.
             self.left = max(full - taken, len(self.cards))
+
+    def keep(self, cards: Set[Card]) -> None:
+        """Leave out the other cards of a deck that was read to its end."""
+        self.cards = [card for card in self.cards if card in cards]
+        self.left = len(self.cards)
 
     @property
     def lacks(self) -> bool:

@@ -39,7 +39,7 @@ from django_zrank import RankIndex, register
 from django_zrank.embedded import EmbeddedServer
 from django_zrank.registry import registry
 from tests.galera import PROVIDER, Node
-from tests.projects import SETTINGS, Project
+from tests.projects import LIVE, SETTINGS, Project
 from tests.testapp.models import Competitor
 from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
 
@@ -637,6 +637,14 @@ def lagging(
         connection.settings_dict = before
 
 
+ON_A_NODE = """{"default": {
+    "ENGINE": "django.db.backends.mysql",
+    "NAME": "zrank_workers",
+    "HOST": os.environ["NODE"],
+    "USER": "root",
+    "OPTIONS": {"init_command": "SET SESSION wsrep_sync_wait = 1"},
+}}"""
+
 needs_galera = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -665,3 +673,34 @@ class TestGalera:
         assert "zrank.E047" not in run("check", databases=["default"])
         run("sync_zrank", index.name)
         assert index.ranking.score(row.pk) == 7
+
+    def test_workers_on_two_nodes_take_no_turns(self, nodes: list[Node], tmp_path: Path) -> None:
+        """Each finds the triggers and the build of the other to be its own."""
+        nodes[0].ask("DROP DATABASE IF EXISTS zrank_workers; CREATE DATABASE zrank_workers")
+        sqlite = '{"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "live.sqlite3"}}'
+        with EmbeddedServer() as server:
+            files = {"settings.py": SETTINGS.replace(sqlite, ON_A_NODE)}
+            listed = (
+                "SELECT trigger_name, created FROM information_schema.triggers"
+                " WHERE trigger_schema = 'zrank_workers'"
+            )
+            project = Project(tmp_path, server.url, files, live=False)
+            project.run("-c", f"import django; django.setup()\n{LIVE}", NODE=str(nodes[0].socket))
+            found, triggers = set(), set()
+            for turn in range(6):
+                here, there = (str(nodes[at].socket) for at in (turn % 2, 1 - turn % 2))
+                nodes[1 - turn % 2].ask("UPDATE zrank_workers.players_player SET level = level + 1")
+                project.run("-m", "django", "sync_zrank", NODE=here)
+                status = json.loads(project.run("-m", "django", "zrank_status", "--json", NODE=there))[
+                    "player"
+                ]
+                found.add((status["verdict"], status["waiting"], status["generation"]))
+                triggers |= {
+                    (at, line) for at, node in enumerate(nodes) for line in node.ask(listed).splitlines()
+                }
+            ((verdict, waiting, _),) = found
+            assert (verdict, waiting) == ("HEALTHY", 0)
+            names = [{line.split()[0] for node, line in triggers if node == at} for at in range(2)]
+            assert names[0] == names[1]
+            assert len(triggers) == 2 * len(names[0]) > 6  # each was created once
+            project.run("-m", "django", "verify_zrank", NODE=str(nodes[1].socket))

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.embedded import EmbeddedServer
-from tests.projects import Project
+from tests.projects import INDEX, Project
 
 HANGING = """
 import sys, threading, time
@@ -48,13 +48,29 @@ print(PlayerRank.ranking.count())
 """
 
 
+FLUSH = """
+from django_zrank.sync.flush import flush
+from players.models import Player
+from players.zrank import PlayerRank
+row = Player.objects.order_by("level").first()
+for _ in range(80):  # beside a rebuild that goes on, 64 are made
+    score = PlayerRank.scores.increment(row)
+    flush(PlayerRank.instance())
+row.refresh_from_db()
+print(score, row.level)
+"""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Project, Redis]]:
+    files = {"players/zrank.py": f'{INDEX}    write_behind = "increment"\n'}
     with EmbeddedServer() as server, Redis.from_url(server.url, decode_responses=True) as client:
-        yield Project(tmp_path, server.url), client
+        yield Project(tmp_path, server.url, files), client
 
 
-def test_others_take_over(site: tuple[Project, Redis]) -> None:
+@pytest.fixture
+def meta(site: tuple[Project, Redis]) -> Iterator[str]:
+    """The key of an index whose rebuild hangs, and has sent no heartbeat for a while."""
     project, client = site
     with subprocess.Popen(
         [sys.executable, "-c", HANGING],
@@ -74,7 +90,19 @@ def test_others_take_over(site: tuple[Project, Redis]) -> None:
                 client.hset(meta, "seen", 1)  # time passes for Redis, too
                 sleep(0.2)
                 silent = silent + 1 if client.hget(meta, "seen") == "1" else 0
-            assert project.shell(TAKE_OVER).split()[-1] == "30"
-            assert not client.hexists(meta, "building")
+            yield meta
         finally:
             process.kill()
+
+
+def test_others_take_over(site: tuple[Project, Redis], meta: str) -> None:
+    project, client = site
+    assert project.shell(TAKE_OVER).split()[-1] == "30"
+    assert not client.hexists(meta, "building")
+
+
+@pytest.mark.part("write_behind")
+@pytest.mark.usefixtures("meta")
+def test_flushes_go_on(site: tuple[Project, Redis]) -> None:
+    project, _ = site
+    assert project.shell(FLUSH).split()[-2:] == ["80", "80"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from django_zrank import RankIndex
 from django_zrank.testing import sync_now
+from tests.sync.conftest import declare  # noqa: F401 - a fixture
 from tests.testapp.models import Competitor, Nickname
 from tests.testapp.zrank import CompetitorRank, NicknameRank
 
@@ -63,6 +66,63 @@ def test_who_joins_a_queue_of_a_large_ranking_is_drawn_at_once(zrank: Redis) -> 
     waiting, queue = NicknameRank.group("waiting"), NicknameRank.ranking.filter(group="waiting")
     for draw in ({"band": 24_000}, {"ranks": 24_000}):
         require_seen_at_once(queue, waiting, "12000", "0", "23000", draw)
+
+
+@pytest.fixture
+def sharded(declare: Any, players: list[int]) -> type[RankIndex]:  # noqa: F811
+    """The same competitors in three shards."""
+    index: type[RankIndex] = declare(
+        Competitor, "-points", name="sharded-queue", facets=("region",), shards=3, tie_break="-pk"
+    )
+    sync_now(index)
+    return index
+
+
+@pytest.mark.parametrize("draw", [{"band": 2400}, {"ranks": 2400}, {"ranks": 1, "widen": (5, 2400)}], ids=str)
+def test_who_joins_a_queue_in_shards_is_drawn_at_once(
+    sharded: type[RankIndex], players: list[int], draw: dict[str, Any]
+) -> None:
+    queue, waiting = sharded.ranking.filter(group="waiting"), sharded.group("waiting")
+    me, joiner, second = players[1200], players[0], players[2300]
+    require_seen_at_once(queue, waiting, me, joiner, second, draw)
+
+
+def test_a_band_of_ranks_in_a_queue_in_shards(sharded: type[RankIndex], players: list[int]) -> None:
+    """The nearest of all shards, on either side, whether or not the asking member waits itself."""
+    others = [*players[3:1200:13], *players[1205:2400:17]]
+    for me, waiting in product(
+        (players[1200], players[5], players[2399]), (others, others[:90], others[93:])
+    ):
+        group = sharded.group(f"{me}-{len(waiting)}")
+        for _ in range(2):
+            at = players.index(me)
+            below = sorted((one for one in waiting if players.index(one) < at), key=players.index)
+            above = sorted((one for one in waiting if players.index(one) > at), key=players.index)
+            group.add(*waiting)
+            for ranking in (sharded.ranking, sharded.ranking.reversed()):
+                queue = ranking.filter(group=group.name)
+                for ranks in (1, 7, 50, 2400):
+                    drawn = queue.recommend(me, 200, ranks=ranks)
+                    assert {entry.pk for entry in drawn} == {*below[-ranks:], *above[:ranks]}
+                few = queue.recommend(me, 4, ranks=20)
+                assert {entry.pk for entry in few} <= {*below[-20:], *above[:20]}
+            group.add(me)
+
+
+def test_a_band_of_ranks_in_a_queue_in_shards_favours_nobody(
+    sharded: type[RankIndex], players: list[int]
+) -> None:
+    near = [*players[1190:1200], *players[1201:1211]]
+    sharded.group("waiting").add(*near, *players[::20])
+    queue = sharded.ranking.filter(group="waiting")
+    counts = Counter(
+        entry.pk for seed in range(500) for entry in queue.recommend(players[1200], 4, ranks=10, seed=seed)
+    )
+    assert counts.keys() == {*near}
+    expected = 500 * 4 / 20
+    assert (
+        sum((count - expected) ** 2 / expected for count in counts.values()) < 65
+    )  # 19 degrees of freedom, p = 1e-6
 
 
 def require_seen_at_once(queue: Any, waiting: Any, me: Any, joiner: Any, second: Any, draw: Any) -> None:
