@@ -120,7 +120,7 @@ OF_DENSE = ("<root>:values", "…:counts")
 def marked(key: str) -> Any:
     """A key of the table, as a parameter of a test."""
     is_combined = "intersection" in key or key in OF_COMBINED
-    parts = ["combined"] if is_combined else ["dense"] if key in OF_DENSE else []
+    parts = ["combined"] if is_combined else ["dense"] if BESIDE_A_FACET.get(key, key) in OF_DENSE else []
     return pytest.param(key, marks=[pytest.mark.part(name) for name in parts])
 
 
