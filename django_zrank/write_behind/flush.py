@@ -321,9 +321,10 @@ class _Writing:
 def are_lost(index: WriteBehindIndex, store: Store) -> bool:
     """Return True if the database lacks flushes that it had noted: it was restored from a backup, or failed over. Then
     a new term must begin before anything can be flushed or verified."""
-    if index.column is None:
+    # Redis is read first, because a flush is noted before it is settled.
+    rule, settled = store.read_meta("rule", "settled")
+    if index.column is None and not rule:  # nothing is pending under a former release's write_behind, either
         return False
-    (settled,) = store.read_meta("settled")  # read first, because a flush is noted before it is settled
     return recorded(index).flushed < int(settled or 0)
 
 
