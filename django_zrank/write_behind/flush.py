@@ -306,15 +306,17 @@ class _Writing:
 
     def is_refusal(self, error: DatabaseError) -> bool:
         """Return True for an error of one row: of a constraint, the column's range, a trigger or a policy."""
-        if isinstance(error, (DataError, IntegrityError)):
-            return True
         if isinstance(error, OperationalError) and error.args[:1] != (_SIGNAL,):
             return False
+        return isinstance(error, (DataError, IntegrityError)) or self.can_write()
+
+    def can_write(self) -> bool:
+        """Return False if the database refuses a flush, whatever it writes."""
         try:
             with transaction.atomic(self.using):
                 merge_changes(self.index, self.column, {})
         except DatabaseError:
-            return False  # it is refused whatever it writes
+            return False
         return True
 
 

@@ -128,6 +128,19 @@ def test_a_database_that_lost_its_newest_flushes_is_noticed_when_write_behind_is
     assert contents(counted) == column(counted)
 
 
+def test_what_is_pending_for_another_database_is_given_up_if_told(counted: type[RankIndex]) -> None:
+    first, second, third = pks()
+    counted.scores.increment(first, 5)
+    flush(counted.instance())
+    counted.scores.increment(first, 50)
+    Generation.objects.filter(index=counted.name).update(owner="another")  # as if this were a copy
+    with pytest.raises(IndexUnavailable, match="--discard-pending"):
+        rebuild(counted.instance())
+    rebuild(counted.instance(), discard_pending=True)
+    sync(counted)
+    assert column(counted) == {str(first): 5, str(second): 1, str(third): 2} == contents(counted)
+
+
 def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_nothing_again(
     counted: type[RankIndex], zrank: Redis
 ) -> None:
