@@ -306,24 +306,27 @@ class _Writing:
 
     def is_refusal(self, error: DatabaseError) -> bool:
         """Return True for an error of one row: of a constraint, the column's range, a trigger or a policy."""
-        if isinstance(error, (DataError, IntegrityError)):
-            return True
         if isinstance(error, OperationalError) and error.args[:1] != (_SIGNAL,):
             return False
+        return isinstance(error, (DataError, IntegrityError)) or self.can_write()
+
+    def can_write(self) -> bool:
+        """Return False if the database refuses a flush, whatever it writes."""
         try:
             with transaction.atomic(self.using):
                 merge_changes(self.index, self.column, {})
         except DatabaseError:
-            return False  # it is refused whatever it writes
+            return False
         return True
 
 
 def are_lost(index: WriteBehindIndex, store: Store) -> bool:
     """Return True if the database lacks flushes that it had noted: it was restored from a backup, or failed over. Then
     a new term must begin before anything can be flushed or verified."""
-    if index.column is None:
+    # Redis is read first, because a flush is noted before it is settled.
+    rule, settled = store.read_meta("rule", "settled")
+    if index.column is None and not rule:  # nothing is pending under a former release's write_behind, either
         return False
-    (settled,) = store.read_meta("settled")  # read first, because a flush is noted before it is settled
     return recorded(index).flushed < int(settled or 0)
 
 

@@ -19,8 +19,19 @@ EQUIVALENT: Final[dict[str, str]] = {
         "The column of the same rule is the same."
     ),
     "flush.py _carry: without `return None`": "A function that ends returns None.",
-    "flush.py _Writing.is_refusal: False in place of `isinstance(error, (DataError, IntegrityError))`": (
+    "flush.py _Writing.is_refusal: without `isinstance(error, (DataError, IntegrityError))` in"
+    " `isinstance(error, (DataError, IntegrityError)) or self.can_write()`": (
         "The probe finds that other writes succeed."
+    ),
+    **dict.fromkeys(
+        (
+            "flush.py reconcile: without `return True`",
+            "flush.py reconcile: False in place of `index.column is None and (not any(store.read_meta('rule')))`",
+        ),
+        "Nothing is pending, and no flush in flight. What follows notes numbers that nothing reads, and takes longer.",
+    ),
+    "flush.py _Statements.run: True in place of `wanted or not self.members`": (
+        "The statement updates no row, and takes longer."
     ),
     "take_pending.lua take_pending: without `kept <= taken` in"
     " `while not is_building and kept <= taken and number - kept >= few do`": (

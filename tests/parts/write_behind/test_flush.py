@@ -9,8 +9,9 @@ from unittest import mock
 
 import pytest
 from django.core.exceptions import FieldError
-from django.db import DatabaseError, DataError, OperationalError, transaction
+from django.db import DatabaseError, DataError, OperationalError, connection, transaction
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
 from django_zrank import IndexUnavailable
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 INDEX = VideoRank.instance()
 STORE = PendingStore.of(INDEX)
+MARKS = connection.ops.quote_name(Mark._meta.db_table)
 
 
 @pytest.fixture
@@ -110,9 +112,11 @@ def merging(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[int]], 
 
 
 def test_a_flush_is_refused_inside_a_transaction(videos: list[Video]) -> None:
-    with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
+    """Before anything is taken."""
+    with pytest.raises(transaction.TransactionManagementError, match="A flush"), transaction.atomic():
         flush(INDEX)
     assert (written(), waits()) == (0, 8)
+    assert STORE.read_meta("taken") == [""]
 
 
 def test_a_flush_of_a_server_that_is_not_accepted_fails(videos: list[Video]) -> None:
@@ -159,6 +163,13 @@ def test_a_flush_takes_about_as_many_as_it_is_told(videos: list[Video]) -> None:
     done = flush(INDEX, limit=2)
     assert 0 < done == written() < 40
     assert waits() == 40 - done
+
+
+def test_a_flush_of_the_declared_rule_warns_of_no_other_release(
+    videos: list[Video], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert flush(INDEX) == 8
+    assert not caplog.records
 
 
 def test_a_flush_notes_what_it_has_written(videos: list[Video]) -> None:
@@ -352,6 +363,30 @@ def test_a_flush_of_which_all_rows_are_locked_is_taken_once(
     monkeypatch.setattr(PendingStore, "take_pending", note)
     assert flush(INDEX, patience=0.0, skip_locked=True) == 0
     assert (len(taken), written(), waits()) == (1, 0, 8)
+
+
+def test_a_flush_of_which_all_rows_are_locked_leaves_no_marks(videos: list[Video], merging: Merge) -> None:
+    """Nor a statement that would: MariaDB's has at least one row."""
+    merging(locking(*videos))
+    with CaptureQueriesContext(connection) as queries:
+        assert flush(INDEX, patience=0.0, skip_locked=True) == 0
+    assert not [query for query in queries if f"INTO {MARKS}" in query["sql"]]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="locks rows itself")
+def test_a_row_that_a_statement_skips_stays_pending(
+    videos: list[Video], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition in place of SKIP LOCKED, which SQLite doesn't have. A row that is gone isn't locked."""
+    locked, gone = videos[3], videos[5]
+    Video.objects.filter(pk=gone.pk)._raw_delete("default")
+    with monkeypatch.context() as patch:
+        patch.setattr(module._SQLite, "lock", f"AND t.id <> {locked.pk}")
+        with pytest.raises(Busy, match=rf"1 row is locked, such as that of {locked.pk}:"):
+            flush(INDEX, patience=0.0)
+    assert (written(), waits()) == (6, 1)
+    assert flush(INDEX) == 1
+    assert (written(), waits()) == (7, 0)
 
 
 def test_slow_rows_are_written_some_at_a_time_and_the_others_put_back(

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
@@ -20,6 +20,7 @@ from django_zrank.sync import upkeep
 from django_zrank.sync import verify as verification
 from django_zrank.sync.drain import drain
 from django_zrank.sync.gauges import read_gauges
+from django_zrank.sync.marks import forget_batches
 from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
@@ -444,6 +445,99 @@ def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_t
     sync(INDEX)
     assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 21)
     assert contents(VideoRank) == column()
+
+
+def test_a_flush_that_was_killed_before_its_commit_is_written_after_a_restart(
+    videos: list[Video], interrupted: Callable[..., None]
+) -> None:
+    VideoRank.scores.increment(videos[0], 5)
+    interrupted(flush_module, "_carry")
+    restart(STORE.client)
+    sync(INDEX)
+    assert column()[str(videos[0].pk)] == 15
+    assert contents(VideoRank) == column()
+
+
+def test_a_flush_that_was_killed_before_its_commit_is_written_though_batches_of_drains_are_purged(
+    videos: list[Video], interrupted: Callable[..., None]
+) -> None:
+    """They are of the same term, and newer."""
+    first, second, _ = videos
+    rebuild(INDEX)
+    VideoRank.scores.increment(first, 5)
+    interrupted(flush_module, "_carry")
+    Video.objects.filter(pk=second.pk).update(views=50)
+    drain(INDEX)
+    forget_batches(INDEX, -60)
+    row = Generation.objects.get(index=INDEX.name)
+    assert (row.purged_term, row.purged) > (row.term, int(STORE.read_meta("took")[0]))
+    restart(STORE.client)
+    sync(INDEX)
+    assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 50)
+    assert contents(VideoRank) == column()
+
+
+def test_a_flush_that_was_killed_before_its_commit_is_written_by_the_server_that_comes_back(
+    videos: list[Video], zrank: Redis, interrupted: Callable[..., None]
+) -> None:
+    """Another one, which knew nothing of the change, has flushed as many in between."""
+    rebuild(INDEX)
+    first, second, _ = videos
+    before = dump(zrank)
+    VideoRank.scores.increment(first, 5)
+    interrupted(flush_module, "_carry")
+    image = dump(zrank)
+    restore(zrank, before)
+    restart(zrank)
+    sync(INDEX)
+    VideoRank.scores.increment(second)
+    sync(INDEX)
+    assert (column()[str(first.pk)], column()[str(second.pk)]) == (10, 21)
+    restore(zrank, image)
+    restart(zrank)
+    sync(INDEX)
+    assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 21)
+    assert contents(VideoRank) == column()
+
+
+def test_what_a_flush_left_is_written_by_a_server_that_comes_back_without_knowing(
+    videos: list[Video], zrank: Redis, interrupted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row was locked, so its change was put back, and the flush was committed without it."""
+    rebuild(INDEX)
+    first, second, _ = videos
+    VideoRank.scores.increment({first: 5, second: 5})
+    interrupted(flush_module, "_carry")
+    image = dump(zrank)
+    merge = flush_module.merge_changes
+
+    def merge_unless_locked(index: Any, column: Any, changes: Any) -> Any:
+        if str(first.pk) in changes:
+            raise OperationalError(1205, "locked")
+        return merge(index, column, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flush_module, "merge_changes", merge_unless_locked)
+        assert flush(INDEX, patience=0.0, skip_locked=True) == 1
+    restore(zrank, image)
+    restart(zrank)
+    sync(INDEX)
+    assert (column()[str(first.pk)], column()[str(second.pk)]) == (15, 25)
+    assert contents(VideoRank) == column()
+
+
+def test_a_server_that_lacks_purged_flushes_counts_nothing_again(videos: list[Video], zrank: Redis) -> None:
+    """Nothing tells which of its pending changes the column has."""
+    rebuild(INDEX)
+    VideoRank.scores.increment(videos[0], 5)
+    image = dump(zrank)
+    flush(INDEX)
+    forget_batches(INDEX, -60)
+    restore(zrank, image)
+    restart(zrank)
+    sync(INDEX)
+    assert column()[str(videos[0].pk)] == 15
+    assert (contents(VideoRank), pending()) == (column(), {})
 
 
 @pytest.mark.part("combined", "groups")

@@ -12,7 +12,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import NotBuilt
-from django_zrank.models import Generation
+from django_zrank.models import Batch, Generation
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
@@ -77,6 +77,68 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     install("default", [counted.instance()])
     sync(counted)
     assert counted.scores.increment(third, 2) == 4
+
+
+@pytest.mark.parametrize("mend", [sync, rebuild])
+def test_a_database_that_lost_its_newest_flushes_is_flushed_to_after_write_behind_was_removed(
+    counted: type[RankIndex], mend: Any
+) -> None:
+    first, *_ = pks()
+    for _ in range(10):
+        counted.scores.increment(first)
+        flush(counted.instance())
+    Generation.objects.filter(index=counted.name).update(flushed=1)
+    Batch.objects.filter(flush__gt=1).delete()
+    Video.objects.filter(pk=first).update(total=1)
+    counted.scores.increment(first, 5)
+    new = released(counted)
+    install("default", [new.instance()])  # as migrate does
+    mend(new.instance())
+    sync(new)
+    assert column(new)[str(first)] == 6
+    assert contents(new) == column(new)
+    generation = Generation.objects.get(index=new.name).generation
+    sync(new)
+    assert Generation.objects.get(index=new.name).generation == generation
+
+
+def test_a_database_that_lost_its_newest_flushes_is_noticed_when_write_behind_is_declared_again(
+    counted: type[RankIndex],
+) -> None:
+    """Until then nothing is pending, and nothing needs another build."""
+    first, *_ = pks()
+    for _ in range(10):
+        counted.scores.increment(first)
+        flush(counted.instance())
+    new = released(counted)
+    install("default", [new.instance()])  # as migrate does
+    sync(new)
+    rows = Generation.objects.filter(index=new.name)
+    rows.update(flushed=1)
+    Batch.objects.filter(flush__gt=1).delete()
+    Video.objects.filter(pk=first).update(total=1)
+    generation = rows.get().generation
+    sync(new)
+    assert rows.get().generation == generation
+    install("default", [counted.instance()])
+    sync(counted)
+    counted.scores.increment(first, 5)
+    sync(counted)
+    assert column(counted)[str(first)] == 6
+    assert contents(counted) == column(counted)
+
+
+def test_what_is_pending_for_another_database_is_given_up_if_told(counted: type[RankIndex]) -> None:
+    first, second, third = pks()
+    counted.scores.increment(first, 5)
+    flush(counted.instance())
+    counted.scores.increment(first, 50)
+    Generation.objects.filter(index=counted.name).update(owner="another")  # as if this were a copy
+    with pytest.raises(IndexUnavailable, match="--discard-pending"):
+        rebuild(counted.instance())
+    rebuild(counted.instance(), discard_pending=True)
+    sync(counted)
+    assert column(counted) == {str(first): 5, str(second): 1, str(third): 2} == contents(counted)
 
 
 def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_nothing_again(
