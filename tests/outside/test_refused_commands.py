@@ -32,7 +32,7 @@ from django_zrank.exceptions import ZRankError
 from django_zrank.sync.flush import flush
 from django_zrank.testing import reset
 from tests.dumps import dump, restore
-from tests.scripts import FOLDERS, every_script, preceded_scripts
+from tests.scripts import FOLDERS, every_script, preceded_scripts, variants
 from tests.servers import RedisServer
 from tests.sync.conftest import declare, use_redis  # noqa: F401 - a fixture
 from tests.testapp.methods import KEEPING
@@ -72,7 +72,9 @@ def server(redis_binary: str) -> Iterator[RedisServer]:
         yield server
 
 
-NAMES = {one.sha: one.name for one in [*every_script(), *preceded_scripts().values()]}
+NAMES = {
+    sent.sha: one.name for one in [*every_script(), *preceded_scripts().values()] for sent in variants(one)
+}
 """The names of scripts, by the digests under which they are sent."""
 
 
