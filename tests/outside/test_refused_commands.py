@@ -108,7 +108,11 @@ class Refusal:
             return
         self.replies += 1
         said = str(reply)
-        if isinstance(reply, ResponseError) and ("permission" in said or "may not use" in said):
+        if not isinstance(reply, ResponseError):
+            return
+        if "can't run this command" in said:  # Redis 7.0, which doesn't say which one
+            self.errors.append(said)
+        elif "permission" in said or "may not use" in said:
             assert self.command.lower() in said.lower()
             self.errors.append(said)
 
