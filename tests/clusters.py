@@ -129,12 +129,17 @@ class Cluster(Startable):
         return [node for node in self.nodes if node.is_running and node.ask("ROLE")[0] == "master"]
 
     def owner(self, slot: int) -> RedisServer:
-        """The primary that reports a slot as its own."""
+        """The primary that reports a slot as its own. While it changes hands, each may have been asked too early or too
+        late: then they are asked again."""
+        owners: list[RedisServer] = []
+        wait_for(lambda: owners.extend(self._owners(slot)) or bool(owners), 10)
+        return owners[0]
+
+    def _owners(self, slot: int) -> Iterator[RedisServer]:
         for node in self.primaries():
             for first, last, primary, *_ in node.ask("CLUSTER", "SLOTS"):
                 if first <= slot <= last and primary[1] == node.port:
-                    return node
-        raise RuntimeError(f"Nobody owns slot {slot}")
+                    yield node
 
     def other(self, node: RedisServer) -> RedisServer:
         """Another primary."""
