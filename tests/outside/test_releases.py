@@ -469,6 +469,22 @@ def test_an_operation_that_works_for_long_before_it_drops_a_column(site: Site) -
     assert third.verdict() == "HEALTHY"
 
 
+def test_an_operation_that_fails_leaves_no_trigger_that_fails_writes(site: Site) -> None:
+    """Its release drops at once what the one before reads, whose worker restores the triggers while the operation
+    works: nobody has migrated yet. MariaDB undoes nothing of it."""
+    first = site.release(("-score", "-grade"))
+    second = site.release("-score", "migrations.RunPython(drop_later)", fields="level score points")
+    first.go_live()
+    migrating = second.start("-m", "django", "migrate")
+    wait_for((second.folder / "reached").exists)
+    first.manage("sync_zrank")
+    assert site.marks_of_an_update("grade") == MEMBERS
+    (second.folder / "go on").touch()
+    said, _ = migrating.communicate(timeout=60)
+    assert migrating.returncode != 0, said
+    assert site.marks_of_an_update("points") == 0, "a write fails"
+
+
 def dumped(site: Site) -> Callable[[], None]:
     """Dump the database, and return what restores it to an empty one."""
     name = site.names["default"]
