@@ -28,24 +28,24 @@ _CHUNK: Final = 1000
 """The number of marks that one statement deletes."""
 
 NEWEST: Final = 100
-"""The most marks that a save looks at, which takes a fraction of a push. No index of the table finds its own."""
+"""The number of marks that a save reads. This takes a fraction of a push, and needs no index on the table."""
 
 _SLOW: Final = 0.003
-"""Seconds of a look that took longer than a push. While an old snapshot (of a dump, say) keeps deleted marks, a look
-walks over all of them."""
+"""Seconds after which a query of the newest marks counts as slow: it takes longer than a push. While an old snapshot,
+such as a dump's, keeps deleted marks, the query walks over them."""
 
 _REST: Final = 100
-"""Back-off after two slow looks in a row: 100 times the last one's duration, at most ``_RECALL``."""
+"""Back-off after two slow queries in a row: 100 times the duration of the last one, at most ``_RECALL``."""
 
 _RECALL: Final = 60.0
-"""Seconds for which a slow or a refused look is remembered: writers need no rights on the table."""
+"""Seconds for which a slow or failed query is remembered. It fails for accounts without rights on the table."""
 
 _QUEUED: Final = 1.0
-"""Seconds without a look while a long queue waits."""
+"""Seconds without a query while ``NEWEST`` marks or more wait."""
 
 _slow: Recent[bool] = Recent()
 _unasked: Recent[bool] = Recent()
-"""The databases whose last look was slow, and those without a look for a while."""
+"""The databases whose last query was slow, and those that aren't queried for a while."""
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
@@ -86,7 +86,7 @@ def newest_mark(index: Declaration) -> int:
 
 def newest_marks(using: str) -> list[tuple[str, str | None, str | None]] | None:
     """Return the index, ``via`` and ``member`` of all marks that wait in a database; None if there are ``NEWEST`` or
-    more, or if there were lately, or looks are slow or refused. Raises ``DatabaseError``."""
+    more, or if it isn't queried for a while. Raises ``DatabaseError``."""
     if _unasked.get(using):
         return None
     connection = connections[using]

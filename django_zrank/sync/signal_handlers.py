@@ -16,7 +16,7 @@ from django.apps import apps
 from django.db import connections, models, transaction
 from django.db.models.signals import m2m_changed, post_save, pre_delete
 
-from ..capture.triggers import telling
+from ..capture.triggers import fully_captured
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..codec.kinds import key_kind
 from ..conf import get_settings
@@ -203,8 +203,8 @@ class Touched:
         self.texts: Texts = defaultdict(set)
 
         self.asks = False
-        """True if it may have changed nothing, so that a look at the marks pays. New and deleted rows leave marks, and
-        most saves with ``update_fields`` do."""
+        """True if a save may have changed nothing that an index reads, so that querying the marks first pays off.
+        Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
@@ -270,8 +270,8 @@ class Touched:
             yield from (Mark(index=index.name, via=via, member=text) for text in texts)
 
     def push(self) -> None:
-        """Push the members of all indexes together, those of which a mark waits, and drain the indexes that nobody else
-        does, until the time of the caller is up."""
+        """Push the members that marks name, of all indexes together, and drain the indexes that nobody else drains,
+        until the time of the caller is up."""
         if not may_use_redis():
             return
         until = monotonic() + _BUDGET
@@ -293,29 +293,27 @@ class Touched:
                     work_soon(index)
 
     def marked(self) -> Texts:
-        """Return what is left of ``texts`` without members that no mark waits for: their rows have not changed, or
-        their marks were processed, after they were written to Redis.
+        """Return ``texts`` without the members that no mark names: their rows have not changed, or a drain has written
+        them to Redis and then deleted their marks.
 
-        All are left of an index whose triggers may not tell of every change, and of one with extensions, because a save
-        also returns idle members, and flushes. So are all if the database doesn't say which marks wait."""
+        Nothing is left out of an index that isn't fully captured, nor of one with extensions, whose work a save also
+        does; nor if the database can't say which marks wait."""
         try:
             indexes = {index for index, _ in self.texts if not declared(index)}
-            told = telling(self.using, indexes) if self.asks else set()
-            newest = newest_marks(self.using) if told else None
+            captured = fully_captured(self.using, indexes) if self.asks else set()
+            newest = newest_marks(self.using) if captured else None
         except Exception:
             logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)
             newest = None
         if newest is None:
             return self.texts
-        if not newest:
-            return {key: texts for key, texts in self.texts.items() if key[0] not in told}
         marks: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)
         for name, via, member in newest:
             marks[name].append((via, member))
         # A push shows if a watcher is alive; without one, it also drains the marks of others.
-        helps = {index for index in told if index.name in marks and not _helped.get(index.name)}
+        helps = {index for index in captured if index.name in marks and not _helped.get(index.name)}
         found = {
-            (index, source): texts if index not in told else _waiting(index, source, texts, marks[index.name])
+            (index, source): _waiting(index, source, texts, marks[index.name]) if index in captured else texts
             for (index, source), texts in self.texts.items()
         }
         for index in helps - {index for (index, _), texts in found.items() if texts}:

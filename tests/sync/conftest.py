@@ -37,7 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "_SLOW", 60.0)
     marks._slow.clear()
     marks._unasked.clear()
-    triggers._told.clear()
+    triggers._examined.clear()
     signal_handlers._helped.clear()
 
 
