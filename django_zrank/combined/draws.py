@@ -72,9 +72,6 @@ class TestedDrawing(Drawing):
         self._made = False
         """True if the intersection was there when the newest cards were dealt."""
 
-        if self._find_ends and self._tests:
-            self._find_ends_of_intersection, self._find_ends = self._find_ends, self._read_band
-
     def _from_band(self, band: int) -> Query[bool]:
         while True:
             self._gathered.clear()
@@ -85,12 +82,12 @@ class TestedDrawing(Drawing):
             except Anew:
                 pass
 
-    def _read_band(self, band: int) -> Query[Ends]:
-        """Find the ends of a band of ranks in several shards. If these gather small groups, each returns all its
-        members that may be in the band, and the nearest of all shards are kept."""
+    def _ends_of(self, band: int) -> Query[Ends]:
+        """Return the ends of a band. If it is one of ranks in several shards, and these gather small groups, each
+        returns all its members that may be in the band, and the nearest of all shards are kept."""
         draw, hand = self.draw, self._hand
-        if not self._tests:
-            return (yield from self._find_ends_of_intersection(band))
+        if not (self._find_ends and self._tests):
+            return (yield from super()._ends_of(band))
         ends = "ranks", packed_bands((draw.bands[band],), "ranks"), b"", "", b""
         words = [
             [word for deck in decks for word in deck.ask_in_order(_GATHERED_MEMBERS)]

@@ -265,10 +265,7 @@ class Drawing:
         self._known: set[bytes] = set()
         self._inside: dict[int, int] = {}
         self._passed_over.clear()
-        if self._find_ends:
-            ends = yield from self._find_ends(band)
-        else:
-            ends = draw.measure, packed_bands((draw.bands[band],), draw.measure), b"", "", b""
+        ends = yield from self._ends_of(band)
         more = max(2, 8 // draw.wanted) if draw.where else 1
         while any(lacks := self._hand.lacks()):
             queries: list[Query[Any]] = [
@@ -285,6 +282,12 @@ class Drawing:
                 break
             more = min(2 * more, _MOST_TRIED)
         return True
+
+    def _ends_of(self, band: int) -> Query[Ends]:
+        if self._find_ends:
+            return (yield from self._find_ends(band))
+        draw = self.draw
+        return draw.measure, packed_bands((draw.bands[band],), draw.measure), b"", "", b""
 
     @property
     def _barred(self) -> int:
