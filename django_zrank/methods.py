@@ -32,10 +32,11 @@ class Method:
     # What an index that declares it keeps in Redis beside each of its rankings
 
     keeps: ClassVar[str] = ""
-    """What that is, in words; '' for nothing. Other indexes can't be ranked by this method."""
+    """A description for messages, such as "distinct values"; '' for nothing. Other indexes can't be ranked by this
+    method."""
 
     suffixes: ClassVar[Sequence[str]] = ()
-    """What the names of these keys have in addition to that of the ranking."""
+    """The ends of the names of these keys, after the name of the ranking."""
 
     writes: ClassVar[int] = 1
     """The number of writes that a member of a ranking takes."""

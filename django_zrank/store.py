@@ -339,7 +339,7 @@ class Store(Executor):
         for change in changes:
             first.setdefault(change[0], change)
         live, built = keys.at(epoch.generation), keys.at(epoch.building)
-        begins = (*epoch[:4], self.WINDOW, self.LEASE, *map(int, self.layout[:2]))
+        begins = (*epoch[:4], self.WINDOW, self.LEASE, *self.layout.arguments)
         touched = live.root, built.root, keys.recent, keys.meta, keys.doomed
         script, names, ends = self._before_write(scripts.APPLY_CHANGES, touched)
 
@@ -440,7 +440,7 @@ class Store(Executor):
             before = self._loaded.get(building, 0)
             after = self._loaded[building] = before + sum(map(len, piece))
             packed = b"".join(map(self._pack, piece))
-            args = (building, *map(int, self.layout[:2]), packed, before, after, *ends)
+            args = (building, *self.layout.arguments, packed, before, after, *ends)
             if not self._is_done(script, names, args):
                 return False
         return True
@@ -449,7 +449,7 @@ class Store(Executor):
         """Note that a rebuild is alive while the database still looks for its first rows."""
         keys = self.keys  # without what parts put before it: there is no row
         where = (keys.at(building).root, keys.recent, keys.meta)
-        self.call(scripts.LOAD_ROWS, where, (building, *map(int, self.layout[:2]), b"", "", ""))
+        self.call(scripts.LOAD_ROWS, where, (building, *self.layout.arguments, b"", "", ""))
 
     def swap_rebuilt(self, building: str, noted: Mapping[str, Any] = MappingProxyType({})) -> bool:
         """Put what was built in the place of the live generation. False: it was superseded.

@@ -31,6 +31,11 @@ class Layout(NamedTuple):
     """The ranking method for which something is kept beside every ranking; '' for nothing."""
 
     @property
+    def arguments(self) -> tuple[int, int]:
+        """The arguments ``width`` and ``memberships`` of scripts."""
+        return self.width, int(self.memberships)
+
+    @property
     def keeper(self) -> Method:
         """That method; one that keeps nothing if there is none."""
         return method_of(self.beside or "ordinal")

@@ -85,7 +85,7 @@ def _make(
     names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
     page = min(_PAGE, max(20, _LOOK_UPS // scope.look_ups))
     small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in scope.clauses))
-    what = (keys.generation, layout.width, int(layout.memberships), str(scope), facet)
+    what = (keys.generation, *layout.arguments, str(scope), facet)
     bounds = (view.limit, settings.max_combinations, settings.max_combination_bytes, KEPT, SHARE)
     script = MAKE_INTERSECTION.using(layout.keeper.package)
     maker, delay, is_first = token_hex(4), 0.0, True

@@ -84,7 +84,7 @@ class View:
     @cached_property
     def order(self) -> tuple[int, int, str, str]:
         """The layout and the order, as scripts take them."""
-        return (self.layout.width, int(self.layout.memberships), "1" if self.reverse else "0", self.method)
+        return (*self.layout.arguments, "1" if self.reverse else "0", self.method)
 
     def read(
         self,

@@ -90,8 +90,8 @@ def _bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
 
 
 def _locate(rows: Rows, view: View, question: Locate) -> Locations:
-    """Locations of members. Up to three take one scan, and one more for each if ranks count
-    distinct values; more take a sort."""
+    """Locations of members. Up to three take one scan, and one more for each if ranks count distinct
+    values; more take a sort."""
     found = rows.find(question.members)
     if len(found) > _FEW:
         size, numbers = rows.passing.count(), rows.number(view, question.members)

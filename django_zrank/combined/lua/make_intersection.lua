@@ -46,7 +46,7 @@ page = tonumber(page)
 require_live(meta, generation)
 local stamp = intersection .. ':stamp'
 local size = call('GET', stamp)
--- What is read: the intersection, and what its ranks are read from.
+-- The keys that are read: the intersection, and the key that its ranks are read from.
 local function read_keys(key)
   return {key, not counts and keys_beside(key)[1] or nil}
 end
@@ -55,8 +55,8 @@ if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then --
   return {'kept', tonumber(size)}
 end
 
--- The keys of an intersection that is being made: how far this has come; the new one; how members are stored there, if they have tie bytes, or the
--- names of the rankings of those that were counted; and what stands beside it.
+-- The keys of an intersection that is being made: how far this has come; the new one; how members are stored there, if they
+-- have tie bytes, or the names of the rankings of those that were counted; and the keys beside it.
 local function unfinished(key)
   local new = key .. ':new'
   return {new .. ':making', new, new .. ':noted', unpack(keys_beside(new))}

@@ -1,4 +1,4 @@
--- What stands beside each ranking of an index, for its ranks: nothing, unless a part has this library in its package.
+-- Keys beside each ranking of an index, from which its ranks are read: none, unless a part has this library in its package.
 
 -- The keys beside a ranking: the one that ranks are read from, then those that only writes need.
 local function keys_beside(ranking)
