@@ -409,7 +409,7 @@ def test_a_table_that_triggers_cannot_watch(
 @pytest.mark.usefixtures("undrained")
 def test_at_the_level_serializable_nothing_is_asked(player: Player, round_trips: list[str]) -> None:
     """A question would make the transactions of writers fail."""
-    triggers._told.clear()
+    triggers._examined.clear()
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_isolation = 'serializable'")
     try:
