@@ -106,6 +106,9 @@ def test_a_band_of_ranks_in_a_queue_in_shards(sharded: type[RankIndex], players:
                     assert {entry.pk for entry in drawn} == {*below[-ranks:], *above[:ranks]}
                 few = queue.recommend(me, 4, ranks=20)
                 assert {entry.pk for entry in few} <= {*below[-20:], *above[:20]}
+                # Who is excluded counts for the band, as everywhere.
+                left = queue.recommend(me, 200, ranks=50, exclude=others[::3])
+                assert {entry.pk for entry in left} == {*below[-50:], *above[:50]} - {*others[::3]}
             group.add(me)
 
 
