@@ -21,7 +21,7 @@ from ..recent import Recent
 from ..signals import drained
 from ..store import Store
 from ..transactions import PATIENCE, refuse_transaction, without_waiting
-from .each_shard import EachShard
+from .in_step import InStep
 from .marks import (
     Processed,
     Seen,
@@ -76,7 +76,7 @@ class _Drain:
         self, index: Declaration, batch_size: int, patience: float, share: int | None = None
     ) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
-        self.shards = EachShard(index)
+        self.shards = InStep(index.holders)
 
         self.left: dict[int, Collection[Declaration]] = {}
         """Marks that wait on, with the parts that they wait for; none if they can't be processed."""
@@ -89,7 +89,7 @@ class _Drain:
 
     def run(self, limit: int | None, last: int = 0) -> int:
         """Process the marks beyond the id ``last``, at most ``limit``. Return their number."""
-        healths = self.shards.each(self.index.parts, lambda part: Store.of(part).check_health())
+        healths = self.shards.each(self.index.holders, lambda part: Store.of(part).check_health())
         self.shards.require()
         self.last, done = last, 0
         for _ in range(2):  # the second time for the members that marks of related rows lead to
@@ -157,7 +157,7 @@ class _Drain:
         named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
         nobody = [mark for mark in marks if parse(mark[2]) is None]
         done = discard(index, nobody, patience=self.patience) if nobody else 0
-        parts = index.split(named, lambda pair: index.to_text(pair[1]))
+        parts = index.place(named, lambda pair: index.to_text(pair[1]))
         pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
         pushed = write(self.shards, pks, noted=True)
         self.shards.require()
@@ -204,7 +204,7 @@ class _Drain:
     def rebuild(self, marks: list[Seen]) -> int:
         """Rebuild the index for marks for all members. A part that can't be reached is rebuilt when it returns."""
         index, away = self.index, tuple(self.shards.failed)
-        parts = [part for part in index.parts if part not in away]
+        parts = [part for part in index.holders if part not in away]
         # A rebuild that is already running may have read its rows before these marks.
         members = rebuild(index, parts=parts, polite=True)
         healths = {part: Store.of(part).check_health() for part in parts}

@@ -12,8 +12,8 @@ from ..exceptions import NotBuilt
 from ..extension import declared
 from ..redis.trust import recorded
 from ..store import Store
-from .each_shard import EachShard
 from .health import Verdict, examine_part, obstacle, with_capture, worst
+from .in_step import InStep
 from .marks import waiting_marks
 
 MOST_WAITING: Final = 100_000
@@ -57,10 +57,10 @@ class Gauges:
 
 def read_gauges(index: Declaration) -> Gauges:
     """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
-    waiting, rows = waiting_marks(index), [recorded(part) for part in index.parts]
+    waiting, rows = waiting_marks(index), [recorded(part) for part in index.holders]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
-    shards = EachShard(index)
-    looks = shards.each(index.parts, _look)
+    shards = InStep(index.holders)
+    looks = shards.each(index.holders, _look)
     members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
     is_complete = not shards.failed
     verdict = with_capture(index, worst(verdicts)) if is_complete else None
@@ -74,7 +74,7 @@ def read_gauges(index: Declaration) -> Gauges:
         generation=rows[0].generation,
         term=max(row.term for row in rows),
         unwell=tuple(
-            part.name for part in index.parts if part not in looks or looks[part][1] is not Verdict.HEALTHY
+            part.name for part in index.holders if part not in looks or looks[part][1] is not Verdict.HEALTHY
         ),
         reason=obstacle(index, verdict) if verdict else "",
     )

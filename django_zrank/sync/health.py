@@ -10,12 +10,13 @@ from typing import Final
 from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
 from ..exceptions import CaptureError
+from ..extension import installed
 from ..models import Generation
 from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, noted_and_found
 from ..signals import repaired
 from ..store import Health, Store
-from .each_shard import EachShard
-from .leftovers import leave_databases, unlink_other_shards
+from .in_step import InStep
+from .leftovers import leave_databases
 from .rebuild import note_build, rebuild
 from .terms import accept_server, is_behind
 
@@ -49,7 +50,7 @@ _CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
 def examine(index: Declaration) -> Verdict:
     """Compare Redis with what the database notes, and return the worst verdict on a part. Raises
     ``IndexUnavailable``."""
-    return with_capture(index, worst(examine_part(part) for part in index.parts))
+    return with_capture(index, worst(examine_part(part) for part in index.holders))
 
 
 def with_capture(index: Declaration, verdict: Verdict) -> Verdict:
@@ -130,14 +131,17 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     reached.
     """
     recaptured = look and _recapture(index)
-    shards = EachShard(index)
-    verdicts = shards.each(index.parts, _repair_part)
+    shards = InStep(index.holders)
+    verdicts = shards.each(index.holders, _repair_part)
     shards.require()
     if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
         rebuild(index, parts=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or shards.failed or Verdict.BUILDING in verdicts.values()):
-        unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
+        for (
+            one
+        ) in installed().values():  # left over if holders were built separately, or one could not be reached
+            one.replaced(index)
         leave_databases(index)
     for verdict in wrong:
         repaired.send_robust(index, verdict=verdict)

@@ -53,7 +53,7 @@ Seen = tuple[int, str | None, str | None]
 
 def waiting_marks(index: Declaration) -> QuerySet[Mark]:
     """Return the marks of ``index`` that wait."""
-    return Mark.objects.using(index.get_using()).filter(index=index.whole.name)
+    return Mark.objects.using(index.get_using()).filter(index=index.declared.name)
 
 
 def next_marks(
@@ -126,7 +126,7 @@ def leave(index: Declaration, pks: Iterable[Any], *, patience: float = PATIENCE)
     using, done = index.get_using(), 0
     for chunk in batched(pks, _CHUNK):
         marks = [
-            Mark(index=index.whole.name, member=None if pk is None else index.to_text(pk)) for pk in chunk
+            Mark(index=index.declared.name, member=None if pk is None else index.to_text(pk)) for pk in chunk
         ]
         done += len(briefly(using, partial(Mark.objects.using(using).bulk_create, marks), patience=patience))
     return done
@@ -145,7 +145,7 @@ def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATI
 
 def require_declared(index: Declaration, read: Callable[[Declaration], Generation | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
-    for part, row in ((part, read(part)) for part in index.parts):
+    for part, row in ((part, read(part)) for part in index.holders):
         if row and not (index.declares(row.generation) and index.declares(row.building)):
             raise NotBuilt(f"Index {part.name!r} is built, or being built, from another declaration")
 
@@ -204,7 +204,7 @@ def unmark(
     def work() -> tuple[list[Processed], dict[Declaration, Generation]]:
         locked = {
             part: row
-            for part in index.parts
+            for part in index.holders
             if part in concerned and (row := _lock(part, written[part].generation, written[part].term))
         }
         settled = [one for one in processed if locked.keys() >= set(one.parts)]
@@ -247,7 +247,7 @@ def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, 
     using = index.get_using()
 
     def work(chunk: Sequence[int]) -> bool:
-        return all(_lock(part, *builds[part]) for part in index.parts) and _delete(using, chunk) >= 0
+        return all(_lock(part, *builds[part]) for part in index.holders) and _delete(using, chunk) >= 0
 
     with suppress(Busy):
         for chunk in batched(ids, _CHUNK):
@@ -278,7 +278,7 @@ def replay(index: Declaration, health: Health, *, noted: Generation) -> int | No
         before = newest_mark(index)
         number = 0
         for batch in lost.iterator(chunk_size=20):
-            marks = [Mark(index=index.whole.name, via=via, member=member) for via, member in batch.marks]
+            marks = [Mark(index=index.declared.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
         gone = lost

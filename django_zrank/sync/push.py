@@ -27,7 +27,7 @@ from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
 from ..transactions import require_synced, require_writable
 from . import rows
-from .each_shard import EachShard
+from .in_step import InStep
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -55,15 +55,15 @@ def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push
     Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
     :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis.
     """
-    shards = EachShard(index)
-    pushed = write(shards, index.split(pks, index.to_text), noted=noted)
+    shards = InStep(index.holders)
+    pushed = write(shards, index.place(pks, index.to_text), noted=noted)
     if not pushed.written:
         shards.require(shards.failed)
     return pushed
 
 
 def write(
-    shards: EachShard,
+    shards: InStep,
     members: Mapping[Declaration, Iterable[Any]],
     *,
     saved: bool = False,
@@ -74,7 +74,7 @@ def write(
     just committed, so the database takes writes. ``noted``: true if marks are to be deleted for this. ``until``: the
     time after which no further batch is begun."""
     push = Push(shards, saved=saved, noted=noted)
-    connection = connections[shards.parts[0].get_using()]
+    connection = connections[shards.indexes[0].get_using()]
     size = min(_BATCH, connection.features.max_query_params or _BATCH)
     for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
         if monotonic() >= until:
@@ -96,17 +96,17 @@ def _by_index(parts: Iterable[Declaration]) -> dict[Declaration, list[Declaratio
     """Return the parts of each index."""
     indexes: dict[Declaration, list[Declaration]] = {}
     for part in parts:
-        indexes.setdefault(part.whole, []).append(part)
+        indexes.setdefault(part.declared, []).append(part)
     return indexes
 
 
 class Push:
     """One push, and its result. The rows of an index are read once for all of its parts, after their tokens."""
 
-    def __init__(self, shards: EachShard, *, saved: bool, noted: bool) -> None:
+    def __init__(self, shards: InStep, *, saved: bool, noted: bool) -> None:
         self.shards, self.saved = shards, saved
         self.nonce = token_hex(4) if noted else ""
-        self.stores = {part: Store.of(part) for part in shards.parts}
+        self.stores = {part: Store.of(part) for part in shards.indexes}
 
         self.epochs: dict[Declaration, Epoch] = {}
         """The epoch of the next write of each part: its token is the version of the last one."""
@@ -146,11 +146,11 @@ class Push:
         changes: dict[Declaration, list[Any]] = {part: [] for part in todo}
         for index, parts in _by_index(todo).items():
             pks = list(chain.from_iterable(todo[part] for part in parts))
-            stores = [self.stores[part] for part in index.parts]
+            stores = [self.stores[part] for part in index.holders]
             require_synced(index.get_using())
             further = timed(index)
             before = {} if self.saved else {one: one.before_rows(index) for one in further}
-            found = index.split(read(index, pks, *stores), itemgetter(0))
+            found = index.place(read(index, pks, *stores), itemgetter(0))
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
                 for one in further:
@@ -158,7 +158,7 @@ class Push:
                         self.shards.each(parts, lambda part, note=note: note(Store.of(part)))  # type: ignore[misc]
             if not self.saved:  # an idle connection may lead to a former primary
                 require_writable(index.get_using())
-            if len(index.parts) > 1:
+            if len(index.holders) > 1:
                 asked = set(map(index.to_text, pks))
                 self.astray.update(
                     part for part, own in found.items() if not asked.issuperset(map(itemgetter(0), own))
@@ -213,18 +213,18 @@ def known(index: Declaration, epoch: Epoch) -> Epoch:
 
 def forget(index: Declaration) -> None:
     """Let the next push to a part that was rebuilt read its queryset and its note again."""
-    rows.forget(index.whole)
+    rows.forget(index.declared)
     trust.forget(index)
 
 
 def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
     """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
     no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
-    shards = EachShard(*members)
+    shards = InStep(holder for index in members for holder in index.holders)
     asked = {
         part: own
         for index, pks in members.items()
-        for part, own in index.split(pks, index.to_text).items()
+        for part, own in index.place(pks, index.to_text).items()
         if not shards.is_suspended(part)
     }
     if not asked:
@@ -236,13 +236,13 @@ def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf
             logger.warning("Not pushed. %s", failure)
         else:
             shards.suspend(part, failure)
-        push_failed.send_robust(part.whole, error=failure, members=set(asked.get(part, ())))
+        push_failed.send_robust(part.declared, error=failure, members=set(asked.get(part, ())))
     for part in pushed.written:
         shards.resume(part)
     for server, seconds in shards.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))
-    watched = {part.whole for part, epoch in pushed.epochs.items() if epoch.is_watched}
+    watched = {part.declared for part, epoch in pushed.epochs.items() if epoch.is_watched}
     return [index for index in _by_index(pushed.written) if index not in watched]
 
 

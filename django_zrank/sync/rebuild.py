@@ -32,13 +32,11 @@ from ..redis.trust import TESTS, has_all, is_accepted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
-from .each_shard import EachShard
+from .in_step import InStep
 from .leftovers import (
     leave_databases,
     note_databases,
     pending_elsewhere,
-    retire_other_shards,
-    unlink_other_shards,
 )
 from .marks import retire, waiting_ids
 from .push import forget
@@ -103,8 +101,8 @@ def rebuild(
         _require_turn(index)
     if not (discard_pending or uncommitted):
         _require_flushed(index)
-    shards, name, members = EachShard(index), index.new_generation(), 0
-    parts = index.parts if parts is None else parts
+    shards, name, members = InStep(index.holders), index.new_generation(), 0
+    parts = index.holders if parts is None else parts
     builds = shards.each(
         parts, lambda part: _Build(part, name, polite=polite, test=uncommitted, discards=discard_pending)
     )
@@ -113,7 +111,8 @@ def rebuild(
         note_databases(index, {build.former for build in builds.values()} - {""})
         if takes_over:
             _record(index)
-    retire_other_shards(index)
+    for extension in installed().values():
+        extension.replacing(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     noted = {field: value for one in installed().values() for field, value in one.building(index).items()}
@@ -135,9 +134,10 @@ def rebuild(
                 progress(loaded)
         swapped = shards.each(builds, lambda part: builds[part].swap(noted))
         shards.require(parts)
-        if all(part in swapped for part in index.parts):
+        if all(part in swapped for part in index.holders):
             retire(index, covered, swapped)
-            unlink_other_shards(index)
+            for extension in installed().values():
+                extension.replaced(index)
             if not uncommitted:
                 leave_databases(index)
                 contract(index)
@@ -241,7 +241,7 @@ class _Pulse:
                     Store.of(part).keep_alive(build.name)
 
 
-def _load(shards: EachShard, builds: Mapping[Declaration, _Build], batch: _Batch) -> None:
+def _load(shards: InStep, builds: Mapping[Declaration, _Build], batch: _Batch) -> None:
     shards.each(batch, lambda part: builds[part].load(batch[part]))
     shards.require(builds)
 
@@ -310,7 +310,7 @@ def _enter(
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(
             f"Index {index.name!r}: Redis holds a build of another database. To replace it, run rebuild_zrank "
-            f"{index.whole.name}; otherwise use another Redis or another KEY_PREFIX"
+            f"{index.declared.name}; otherwise use another Redis or another KEY_PREFIX"
         )
     if row._state.adding:
         row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})
@@ -341,15 +341,15 @@ def _batches(
     """Yield the rows of the parts that are built, about ``size`` of them for each."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
-    stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
+    stores = [builds[part].store if part in builds else Store.of(part) for part in index.holders]
     with _unbuffered(connections[index.get_using()]):
         found = encode(index, select(index, *order).iterator(chunk_size=size), stores)
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
-        if len(builds) < len(index.parts):
-            rows = (row for row in rows if index.part_of(row[0]) in builds)
+        if len(builds) < len(index.holders):
+            rows = (row for row in rows if index.holder_of(row[0]) in builds)
         turns = _in_turns(rows, pulse)
         while batch := list(islice(turns, min(size * len(builds), _MOST))):
-            yield index.split(batch, itemgetter(0))
+            yield index.place(batch, itemgetter(0))
 
 
 def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:

@@ -186,7 +186,7 @@ def verify(
     """
     refuse_transaction(index.get_using(), "A verification")
     found, gauges = examine(index), read_gauges(index)
-    former = {store: store.learn().generation for store in map(Store.of, index.parts)} if repair else {}
+    former = {store: store.learn().generation for store in map(Store.of, index.holders)} if repair else {}
     if repair:
         sync(index)
     for _ in range(_ATTEMPTS):
@@ -239,9 +239,9 @@ def _warnings(index: Declaration) -> Iterator[str]:
 
 def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repair: bool) -> None:
     index = report.index
-    parts = {part: _Part(part, report) for part in index.parts}
+    parts = {part: _Part(part, report) for part in index.holders}
     for rows in _rows(index, size):
-        for part, own in index.split(rows).items():
+        for part, own in index.place(rows).items():
             parts[part].include({member: rows[member] for member in own})
         report.rows += len(rows)
         progress(len(rows))
@@ -428,7 +428,7 @@ class _Part:
         places = self.suspects.setdefault(member, set())
         if place:
             places.add(place)
-        if len(self.suspects) * len(self.index.parts) >= _REMEMBERED:
+        if len(self.suspects) * len(self.index.holders) >= _REMEMBERED:
             self.settle()
 
     def settle(self) -> None:
@@ -517,7 +517,7 @@ class _Part:
 
     def is_own(self, member: bytes) -> bool:
         """Return True if a member belongs to this part."""
-        return self.index.part_of(member) is self.part
+        return self.index.holder_of(member) is self.part
 
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""

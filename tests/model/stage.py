@@ -10,8 +10,8 @@ from django.core.management import call_command
 
 from django_zrank.redis import trust
 from django_zrank.store import Store
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.health import Verdict, examine_part, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push

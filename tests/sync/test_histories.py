@@ -60,7 +60,7 @@ class TestIsolation:
                 return result
 
             with connection.execute_wrapper(pause):
-                return bool(unmark(INDEX, [Processed(marks, INDEX.parts)], written))
+                return bool(unmark(INDEX, [Processed(marks, INDEX.holders)], written))
 
         def replay_and_close() -> int | None:
             try:

@@ -16,7 +16,8 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
-from django_zrank.sync.each_shard import EachShard, breaker
+from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import InStep
 from django_zrank.sync.push import push, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -337,7 +338,7 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
 
     monkeypatch.setattr(module, "_BATCH", 1)
     monkeypatch.setattr(module, "read", overtaken)
-    pushed = module.write(EachShard(INDEX), {INDEX: ["a", "b"]})
+    pushed = module.write(InStep(INDEX.holders), {INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
     assert pushed.written[INDEX].generation == generation
 
