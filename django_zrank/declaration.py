@@ -236,6 +236,12 @@ class Declaration(MemberCodec, Generic[Member]):
         members."""
         return self
 
+    @property
+    def division(self) -> str:
+        """The dotted path of a module whose functions take the place of those that are :func:`.divisible`: they keep
+        an index in step whose members others hold. '' if it holds them itself."""
+        return ""
+
     @cached_property
     def holders(self) -> tuple[Self, ...]:
         """The indexes that hold the members, each by itself and under its own name in Redis and in the database."""

@@ -25,7 +25,7 @@ from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
 from ..sync.in_step import InStep
-from ..sync.marks import Processed, Seen, forget_batches, unmark, waiting_marks
+from ..sync.marks import Seen, forget_batches, unmark, waiting_marks
 from ..sync.push import push
 from ..transactions import refuse_transaction
 from . import Erased
@@ -83,7 +83,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score
     if marks:
-        if unmark(index, [Processed(marks, {part})], pushed.written):
+        if unmark(part, marks, pushed.written[part]):
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None

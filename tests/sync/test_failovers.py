@@ -333,7 +333,7 @@ def test_a_drain_that_a_failover_overtakes(
         lead(front, b)
         assert repair(INDEX) is Verdict.RESTARTED
         if not is_fenced:
-            monkeypatch.setattr(marks, "_lock", locked_anyway)
+            monkeypatch.setattr(marks, "lock", locked_anyway)
         return marks.unmark(*args, **kwargs)
 
     monkeypatch.setattr(drains, "unmark", overtaken)

@@ -338,7 +338,8 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
 
     monkeypatch.setattr(module, "_BATCH", 1)
     monkeypatch.setattr(module, "read", overtaken)
-    pushed = module.write(InStep(INDEX.holders), {INDEX: ["a", "b"]})
+    pushed = module.Push(InStep(INDEX.holders))
+    pushed.write({INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
     assert pushed.written[INDEX].generation == generation
 

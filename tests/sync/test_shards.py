@@ -27,10 +27,10 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis import trust
 from django_zrank.redis.trust import recorded
+from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
-from django_zrank.sync import marks
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
@@ -670,7 +670,7 @@ class TestLinks:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
         overtaken = Generation.objects.filter(index=accounts.holders[1].name)
-        just_before(monkeypatch, drain_module, "unmark", lambda: overtaken.update(term=models.F("term") + 1))
+        just_before(monkeypatch, routing, "_unmark", lambda: overtaken.update(term=models.F("term") + 1))
         drain(accounts)
         waiting = set(waiting_marks(accounts).values_list("member", flat=True))
         assert waiting == {
@@ -929,15 +929,17 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
     with Cluster(redis_binary, 3, 1) as cluster:
         index = build_on(cluster, settings, divide)
         if is_broken:
-            monkeypatch.setattr(marks, "_lock", locked_anyway)
+            monkeypatch.setattr(routing, "lock", locked_anyway)
         part = index.holders[0]
         slot = key_slot(Store(part.name).keys.meta.encode())
         primary = cluster.owner(slot)
         (_, port, _), *_ = primary.ask("ROLE")[2]
         replica = next(node for node in cluster.nodes if node.port == int(port))
 
+        unmark = routing._unmark
+
         def unmark_late(*args: Any, **kwargs: Any) -> Any:
-            monkeypatch.setattr(drain_module, "unmark", marks.unmark)
+            monkeypatch.setattr(routing, "_unmark", unmark)
             primary.freeze()
             replica.thaw()
             replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
@@ -946,13 +948,13 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
             cluster.settle()
             breaker.forget()
             assert repair(index) is Verdict.RESTARTED
-            return marks.unmark(*args, **kwargs)
+            return unmark(*args, **kwargs)
 
         replica.freeze()
         primary.ask("CLIENT", "KILL", "TYPE", "replica")
         with disable_sync():
             Player.objects.update(level=50)
-        monkeypatch.setattr(drain_module, "unmark", unmark_late)
+        monkeypatch.setattr(routing, "_unmark", unmark_late)
         drain(index)
         while sync(index).marks:
             pass

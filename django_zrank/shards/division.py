@@ -1,0 +1,7 @@
+"""What keeps an index with shards in step: functions that take the place of those of the kernel (``divisible``)."""
+
+from __future__ import annotations
+
+from .routing import draining
+
+__all__ = ["draining"]
