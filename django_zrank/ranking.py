@@ -352,8 +352,8 @@ class Ranking(
         ]
 
     def _ranks_of(self, samples: Sequence[Sample]) -> Query[LateRanks | RankBySortKey | None]:
-        """The ranks of the members of several samples, counted over shards in one request for all: when the first of
-        them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
+        """The ranks of the members of several samples, counted in one request for all: when the first of them is used,
+        or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
         sort_keys = list(dict.fromkeys(card[:2] for sample in samples for card in sample.drawn))
         if not sort_keys or self.view.ranking is None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from itertools import repeat
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["SPARE", "Card", "Deck", "Hand", "Supply"]
+__all__ = ["SPARE", "Asked", "Card", "Deck", "Hand", "Supply"]
 
 SPARE: Final = 8
 """Random numbers beyond one per card, in place of the few that are rejected so that every card is equally likely."""
@@ -16,6 +16,22 @@ SPARE: Final = 8
 
 Card: TypeAlias = tuple[float, bytes, int | None]
 """A member, in the order of members: its score, its stored form, and its rank less 1 if that was counted."""
+
+
+class Asked(NamedTuple):
+    """What is asked of a deck."""
+
+    wanted: int
+    """The number of cards that pass the tests."""
+
+    most: int
+    """The most cards that are dealt to find these."""
+
+    skipped: int
+    """The number of cards that were dealt before, by the same numbers."""
+
+    numbers: bytes
+    """Random numbers for all; none to deal in order."""
 
 
 class Deck:
@@ -34,22 +50,22 @@ class Deck:
         self._in_order: list[Card | None] | None = None
         """The cards read so far, of a deck that is read in order; None if cards are dealt."""
 
-    def ask(self, count: int, most: int, room: int, rng: Random) -> tuple[int, int, int, bytes]:
-        """Return the arguments that deal cards until ``count`` pass the tests, ``most`` at most. Random numbers are for
-        ``room`` cards: what the other side is too short for is dealt, too."""
+    def ask(self, count: int, most: int, room: int, rng: Random) -> Asked:
+        """Return what to ask so that cards are dealt until ``count`` pass the tests, ``most`` at most. Random numbers
+        are for ``room`` cards: what the other side is too short for is dealt, too."""
         # At first, a side that needn't give anything may have to make up for the other.
         self._asked = count > 0 or self.left is None
         if self._asked:
             needed = 6 * (self._dealt + room + SPARE)
             self._numbers += rng.randbytes(max(0, needed - len(self._numbers)))
-        return count, most, self._dealt, self._numbers if self._asked else b""
+        return Asked(count, most, self._dealt, self._numbers if self._asked else b"")
 
-    def ask_in_order(self, most: int) -> tuple[int, int, int, bytes]:
-        """Return the arguments that read up to ``most`` further members in order, for a deck of which most can't be
-        offered."""
+    def ask_in_order(self, most: int) -> Asked:
+        """Return what to ask so that up to ``most`` further members are read in order, for a deck of which most
+        can't be offered."""
         self._asked = True
         self.read_on()
-        return most, most, len(self._in_order or ()), b""
+        return Asked(most, most, len(self._in_order or ()), b"")
 
     def read_on(self) -> None:
         """Have it read in order from now on."""

@@ -14,7 +14,7 @@ from ..codec.units import Number
 from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
-from .decks import SPARE, Card, Deck, Hand
+from .decks import SPARE, Asked, Card, Deck, Hand
 from .query import Query, one
 from .request import FEW, Blocking, Call, Request
 from .view import View
@@ -32,6 +32,9 @@ __all__ = [
     "remember_shown",
 ]
 
+_SIDE: Final = struct.Struct("<3I")
+"""What is asked of a side, before its random numbers."""
+
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""
 
@@ -44,8 +47,8 @@ _RANKED_AT_ONCE: Final = 25
 _MOST_TRIED: Final = 5000
 """The most members that are tested by the database."""
 
-Ends = tuple[str, str | bytes, bytes, str, bytes]
-"""The ends of a band as ``deal.lua`` takes them: the measure, and four words."""
+Ends = tuple[str, bytes]
+"""The ends of a band as ``deal.lua`` takes them: the measure, and the band."""
 
 
 class Sample(NamedTuple):
@@ -290,7 +293,7 @@ class Drawing:
 
     def _given_ends(self, band: int) -> Ends:
         draw = self.draw
-        return draw.measure, packed_bands((draw.bands[band],), draw.measure), b"", "", b""
+        return draw.measure, packed_bands((draw.bands[band],), draw.measure)
 
     def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
         """Have cards dealt, so that ``more`` times what either side lacks can be taken."""
@@ -315,7 +318,7 @@ class Drawing:
         """A bound of those that one table is expected to hold."""
         return self._barred
 
-    def _wants(self, table: Table, lacks: Sequence[int], more: int) -> list[Any]:
+    def _wants(self, table: Table, lacks: Sequence[int], more: int) -> list[Asked]:
         """Return what to ask of a table, so that ``more`` times what either side lacks can be taken; nothing if it is
         known, and needn't deal any."""
         barred, limits, counts = self._barred, self.limits, [0, 0]
@@ -323,16 +326,16 @@ class Drawing:
             if lack and table.decks[side].lacks:
                 counts[side] = min(limits.cards, self._share(table, side, lack * more))
         mosts = [count and self._most_for(count) for count in counts]
-        words: list[Any] = []
+        asked: list[Asked] = []
         for side, count in enumerate(counts):
             deck, left = table.decks[side], self._hand.sides[side].left
             # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
             is_barred = left is not None and left <= 2 * barred and (left <= 2 * LIMITS.page or more > _LONG)
             if count and (deck.is_read or is_barred):
-                words += deck.ask_in_order(limits.page)
+                asked.append(deck.ask_in_order(limits.page))
             else:
-                words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
-        return words if any(counts) or table.inside is None else []
+                asked.append(deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng))
+        return asked if any(counts) or table.inside is None else []
 
     def _most_for(self, count: int) -> int:
         """Return the number of cards that may be dealt to find ``count``."""
@@ -349,7 +352,7 @@ class Drawing:
             and not (view.searches_ties and self.draw.wanted > _RANKED_AT_ONCE)
         )
 
-    def _ask(self, table: Table, ends: Ends, words: Sequence[Any]) -> Query[None]:
+    def _ask(self, table: Table, ends: Ends, asked: Sequence[Asked]) -> Query[None]:
         """Have cards of a table dealt."""
         draw, view, keys, me = self.draw, self.view, table.keys, self.me
         is_own, ranks = table.is_own, self._tells_ranks
@@ -361,12 +364,13 @@ class Drawing:
             *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
             *(*ends, int(reads_shown), self.limits.small, barred),
-            *words,
+            *(_SIDE.pack(*some[:3]) + some.numbers for some in asked),
         )
-        cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
-        each = self._cost_of_a_card(in_order=not (words[3] or words[7]))
+        below, above = asked
+        cards = below.most + above.most + min(200, (below.wanted + above.wanted + 4) * 2 if barred else 0)
+        each = self._cost_of_a_card(in_order=not (below.numbers or above.numbers))
         each += 60 if ranks and view.searches_ties else 0
-        cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
+        cost = 60 + each * cards + (below.skipped + above.skipped) // 2 + (_REMEMBERED if reads_shown else 0)
         light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
         # Replicas may not have seen who was shown.
         reply = yield from self._deal(keys, arguments, cost, light=light, writes=reads_shown)
@@ -374,11 +378,11 @@ class Drawing:
             return
         if is_own:
             self._standing = "own"  # the member was there at one moment of the draw
-        _, stored, score, table.inside, shown, below, above, *_ = reply
+        _, stored, score, table.inside, shown, *sides = reply
         if reads_shown:
             self._shown = {who: at for at, who in enumerate(reversed(shown))}
         self.me = me or (float(score), stored)
-        for deck, side in zip(table.decks, (below, above), strict=True):
+        for deck, side in zip(table.decks, sides, strict=False):
             deck.add(side, 3 if ranks else 2, self._rng)
 
     def _cost_of_a_card(self, *, in_order: bool) -> int:

@@ -20,8 +20,8 @@ before it turns to another client."""
 
 
 def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
-    """Return the numbers of the calls of each round trip, so that none holds a server for long: several indexes
-    may lie on one. A transaction about one of them is not cut. ``client``: needed if it knows several servers.
+    """Return the numbers of the calls of each round trip, so that none holds a server for long: several indexes may
+    lie on one. A transaction about one of them is not cut. ``client``: needed if it knows several servers.
     """
     calls = request.calls
     if sum(call.cost for call in calls) <= _MOST:

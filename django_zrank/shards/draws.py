@@ -101,12 +101,9 @@ class ShardedDrawing(Drawing):
         if not self.read_at_once:
             return (yield from self._find_ends(band))
         ends = self._given_ends(band)
-        words = [
-            [word for deck in table.decks for word in deck.ask_in_order(self.read_at_once)]
-            for table in self._tables
-        ]
+        asked = [[deck.ask_in_order(self.read_at_once) for deck in table.decks] for table in self._tables]
         yield from together(
-            [self._ask(table, ends, some) for table, some in zip(self._tables, words, strict=True)]
+            [self._ask(table, ends, some) for table, some in zip(self._tables, asked, strict=True)]
         )
         for is_above, (side, count) in enumerate(zip(self._sides, self.draw.bands[band], strict=True)):
             cards = sorted((card for deck in side.decks for card in deck.cards if card), reverse=not is_above)
@@ -117,7 +114,7 @@ class ShardedDrawing(Drawing):
 
     def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
         wants = [(table, self._wants(table, lacks, more)) for table in self._tables]
-        queries = [self._ask(table, ends, words) for table, words in wants if words]
+        queries = [self._ask(table, ends, asked) for table, asked in wants if asked]
         if len(queries) == 1:
             yield from queries[0]
         else:

@@ -403,8 +403,9 @@ class ShardedView:
             first, last = (found[0], found[-1]) if found else (me, me)
             low, high = (last, first) if self.view.reverse else (first, last)
             # No bytes mean a score: an empty key comes first among those with its score.
-            start = (repr(low.score), low.stored) if low.stored else (f"({low.score!r}", b"")
-            return "between", *start, repr(high.score), high.stored + NUL
+            start = repr(low.score) if low.stored else f"({low.score!r}"
+            texts = start.encode(), low.stored, repr(high.score).encode(), high.stored + NUL
+            return "between", b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)
