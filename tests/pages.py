@@ -26,7 +26,11 @@ from tests.projects import LIVE, ROOT
 
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
-PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES: Final = [
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+    *(f"tests/{folder}/README.md" for folder in ("benchmarks", "model", "torture")),
+]
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
 

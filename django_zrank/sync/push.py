@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 10
 """The most attempts at a write while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
+"""After two refusals a newer write has won, which read its row after the change was committed (docs/protocol.md)."""
 
 
 def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
