@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import shlex
 from argparse import Action
@@ -25,7 +26,8 @@ from django_zrank.conf import Settings
 from django_zrank.sync.health import Verdict
 from django_zrank.testing import EmbeddedServer
 from tests.pages import PAGES, ROOT, TESTS, blocks
-from tests.projects import SETTINGS, Project
+from tests.projects import LIVE, SETTINGS, Project
+from tests.projects import documented as documented_blocks
 
 MODELS = """
 from django.conf import settings
@@ -102,6 +104,76 @@ def test_python_blocks_run(page: str, server: EmbeddedServer, tmp_path: Path) ->
     said = project.run("-m", "tests.pages", page)
     run = [f"{page}:{block.line}" for block in blocks(page) if block.file not in TESTS]
     assert re.findall(rf"^{page}:\d+$", said, re.MULTILINE) == run
+
+
+@pytest.mark.slow
+def test_the_page_in_a_template(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The view, the template and the URLs of the how-to, asked by a player, by nobody, and while Redis is down."""
+    page = "docs/howto/template.md"
+    with redis.Redis.from_url(server.url) as client:
+        client.flushdb()
+    (template,) = blocks(page, "html")
+    name = re.match(r"<!-- (\S+) -->", template.text)[1]  # type: ignore[index]
+    installed = f"""{SETTINGS}
+INSTALLED_APPS += ["django.contrib.sessions"]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+TEMPLATES = [{{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}}]
+ROOT_URLCONF = "players.urls"
+ALLOWED_HOSTS = ["testserver"]
+"""
+    files = {"settings.py": installed, "players/models.py": MODELS, **documented_blocks(page)}
+    project = Project(tmp_path, server.url, files, live=False)
+    (tmp_path / "players/templates/players").mkdir(parents=True)
+    (tmp_path / name).write_text(template.text)
+    start = f"import django; django.setup()\n{VISIT}"
+    said = project.run("-c", f"{start}{LIVE}{VISITS}")
+    signed_in, region, nobody = json.loads(said.splitlines()[-1])
+    assert signed_in["rank"] == 20
+    assert signed_in["ranks"] == [*range(1, 26)]
+    assert len(signed_in["opponents"]) == 5
+    assert "player-10" not in signed_in["opponents"]
+    assert region["rank"] is None
+    assert region["ranks"] == [1, 2, 3]
+    assert (nobody["rank"], nobody["opponents"]) == (None, [])
+    assert nobody["ranks"] == [*range(26, 31)]
+    said = project.run(
+        "-c", f"{start}print(json.dumps(visit(Client(), '')))", PROJECT_REDIS="redis://127.0.0.1:1/0"
+    )
+    assert json.loads(said.splitlines()[-1])["status"] == 503
+
+
+VISIT = """
+import json, re
+from django.test import Client
+
+def visit(client, query):
+    response = client.get(f"/leaderboard/{query}")
+    text = response.content.decode()
+    rank = re.search(r"Your rank is (\\d+)", text)
+    return {
+        "status": response.status_code,
+        "rank": rank and int(rank[1]),
+        "ranks": [int(found) for found in re.findall(r"<td>(\\d+)</td><td>player-", text)],
+        "opponents": re.findall(r"<li>(player-\\d+), level", text),
+    }
+"""
+
+VISITS = """
+from django.contrib.auth.models import User
+from players.models import Player
+
+for player in Player.objects.all():
+    player.user = User.objects.create(username=f"player-{player.level}")
+    player.region = "hokkaido" if player.level < 3 else "kanto"
+    player.save()
+
+mine = Client()
+mine.force_login(User.objects.get(username="player-10"))
+print(json.dumps([visit(mine, ""), visit(mine, "?region=hokkaido"), visit(Client(), "?page=2")]))
+"""
 
 
 def test_blocks_that_are_tests_are_known() -> None:
