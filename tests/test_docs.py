@@ -23,6 +23,9 @@ from django.core.management.base import BaseCommand, CommandParser
 
 import django_zrank
 from django_zrank.conf import Settings
+from django_zrank.groups import Group
+from django_zrank.ranking import Ranking
+from django_zrank.scores import Scores
 from django_zrank.sync.health import Verdict
 from django_zrank.testing import EmbeddedServer
 from tests.pages import PAGES, ROOT, TESTS, blocks
@@ -184,7 +187,15 @@ def test_blocks_that_are_tests_are_known() -> None:
 
 # The reference
 
-REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(), re.MULTILINE)
+DETAILS = "\n".join(path.read_text() for path in sorted((ROOT / "docs/reference").glob("*.md")))
+
+REFERENCE = re.findall(r"^::: (\S+)$", DETAILS, re.MULTILINE)
+
+
+LISTED = re.findall(
+    r"^::: (\S+)\n    options:\n(?:      (?:inh|fil).+\n)*      members: \[([^]]+)", DETAILS, re.MULTILINE
+)
+"""Classes and modules, and the members that are shown of each."""
 
 
 def documented() -> Iterator[tuple[str, Any]]:
@@ -216,18 +227,35 @@ def test_what_pages_import_is_in_the_reference() -> None:
 
 def test_the_members_that_the_reference_lists_exist() -> None:
     """mkdocstrings leaves out what it doesn't find."""
-    text = (ROOT / "docs/reference.md").read_text()
-    listed = re.findall(
-        r"^::: (\S+)\n    options:\n(?:      (?:inh|fil).+\n)*      members: \[([^]]+)", text, re.MULTILINE
-    )
-    assert len(listed) > 6
-    for name, members in listed:
+    assert len(LISTED) > 6
+    for name, members in LISTED:
         named: Any = resolve_name(name)
         known = {
             *dir(named),
             *(one for base in getattr(named, "__mro__", ()) for one in inspect.get_annotations(base)),
         }
         assert set(members.replace(",", " ").split()) <= known, name
+
+
+VERBS = {
+    name
+    for called in (Ranking, Group, Scores)
+    for name in dir(called)
+    if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(called, name))
+}
+
+
+def test_every_verb_is_in_the_reference() -> None:
+    """Also on its first page, which can be read as a file. Coroutines are named there by a rule."""
+    page = (ROOT / "docs/reference.md").read_text()
+    assert len(VERBS) > 60
+    for name in {*VERBS, *(name.split(".")[-1] for name, _ in documented())}:
+        blocking = name[1:] if name.startswith("a") and name[1:] in VERBS else name
+        assert re.search(rf"\b{blocking}\b", page), name
+    shown = {
+        name for of, members in LISTED if of.endswith(".Ranking") for name in re.findall(r"\w+", members)
+    }
+    assert [name for name in sorted(VERBS & {*dir(Ranking)}) if not {name, name[1:]} & shown] == []
 
 
 def test_what_is_in_the_reference_has_a_docstring() -> None:

@@ -57,7 +57,7 @@ def test_round_trips(call: str) -> None:
 
 
 def trips(call: str, names: dict[str, Any]) -> int:
-    """The requests of a call: the fewest of three times, as scripts are sent once, and health is looked up once a second."""
+    """The requests of a call: the fewest of three, as scripts are sent once, and health is looked up once a second."""
     numbers = []
     for _ in range(3):
         with mock.patch.object(Connection, "send_packed_command", autospec=True, side_effect=send) as sent:
