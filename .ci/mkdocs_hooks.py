@@ -1,11 +1,12 @@
-"""The changelog as a page of the site, and links to files that aren't on the site: those lead to the repository.
+"""The version in the header; the changelog as a page of the site; links to files that aren't on the site.
 
-The address of the repository is ``repo_url``, from ``ZRANK_REPOSITORY_URL``. Without it, such links become plain text.
+Such links lead to the repository, ``repo_url``, from ``ZRANK_REPOSITORY_URL``. Without it, they become plain text.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
@@ -16,6 +17,11 @@ ROOT = Path(__file__).parents[1]
 
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?![a-z]+:|#)([^)#]+)(#[^)]*)?\)")
 """A link to a file; its groups are the text, the file and the anchor."""
+
+
+def on_config(config: Any) -> Any:
+    config.site_name += f" {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
+    return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:

@@ -400,6 +400,34 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in set(map(slug, re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE))), target
 
 
+FOR_CONTRIBUTORS = {"CONTRIBUTING.md", "docs/design.md", "docs/protocol.md"}
+
+FOR_USERS = [page for page in PAGES if page not in FOR_CONTRIBUTORS and not page.startswith("tests/")]
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text() + DETAILS_INDEX
+    linked = {f"docs/{target}" for target in re.findall(r"\]\(([\w/-]+\.md)", index)}
+    pages = {page for page in FOR_USERS if page.startswith("docs/")}
+    assert pages - linked == {"docs/index.md"}
+
+
+DETAILS_INDEX = (ROOT / "docs/reference.md").read_text()
+"""The index links the first page of the reference, and that one the others."""
+
+
+@pytest.mark.parametrize("page", FOR_USERS)
+def test_pages_for_users_have_one_word_for_each_thing(page: str) -> None:
+    """Those of the glossary, except where a command or a key prints another one."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+    others = (
+        r"generations?|verdicts?|intersect\w*|fenc(?:e|ed|ing)|tie bytes|decks?|sweeps?|memberships?"
+        r"|beg[ia]ns? in Redis(?! first)|accepted server"
+    )
+    assert not re.findall(rf"\b(?:{others})\b", prose, re.IGNORECASE)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_row_is_in_a_table(page: str) -> None:
     """A row after a blank line is shown as text. A table begins with its header and a line of dashes."""
