@@ -68,8 +68,8 @@ class Block(models.Model):
 
 def declared(page: str) -> str:
     """The module that declares the index of a page, by default that of the page on leaderboards."""
-    found = [block for block in blocks(page) if block.file == "players/zrank.py"]
-    return found[0].code if found else declared("docs/leaderboards.md")
+    found = [block.code for block in blocks(page) if block.file == "players/zrank.py"]
+    return "\n".join(found) or declared("docs/leaderboards.md")
 
 
 @pytest.fixture(scope="module")
