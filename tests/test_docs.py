@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import runpy
 import shlex
 from argparse import Action
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import redis
@@ -183,6 +185,20 @@ def test_blocks_that_are_tests_are_known() -> None:
     """Those that ``tests/test_projects.py`` runs, and no others."""
     found = [(page, block.file) for page in PAGES for block in blocks(page) if block.file in TESTS]
     assert sorted(found) == sorted(("docs/testing.md", name) for name in TESTS)
+
+
+def test_the_picture_is_drawn_by_its_script() -> None:
+    """Of the scene that the committed picture shows, and of another one."""
+    draw = runpy.run_path(str(ROOT / "docs/images/draw.py"))
+    opponents = [
+        {"name": f"Player <{level}>", "level": level, "rank": 60 - level} for level in range(55, 45, -1)
+    ]
+    me = {"name": "Ann & Bob", "level": 50, "rank": 10}
+    drawn = draw["picture"]({"player": me, "opponents": opponents, "band": [10, 10], "candidates": 99}, 100)
+    for svg, above in (drawn, 5), ((ROOT / "docs/images/draw.svg").read_text(), 5):
+        circles = ElementTree.fromstring(svg).findall("{http://www.w3.org/2000/svg}circle")
+        assert [circle.get("fill") for circle in circles].count(draw["ABOVE"]) == above
+        assert len(circles) == 10
 
 
 # The reference
