@@ -679,6 +679,7 @@ if PARTS["statistics"].is_there:
     ROUND_TRIPS += [
         (lambda ranking: ranking.percentile(4), 1),
         (lambda ranking: ranking.standing(4), 1),
+        (lambda ranking: ranking.gap(4), 1),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
@@ -24,9 +24,12 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
     for pk in pks[:: 1 + size // 6]:
         assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
         assert ranking.standing(pk) == (oracle.entry(pk), size, ranking.percentile(pk))
+        better = [other for other in pks[: pks.index(pk)] if oracle.rank(other) < oracle.rank(pk)]
+        above = oracle.entry(better[-1]) if better else None
+        assert ranking.gap(pk) == (oracle.entry(pk), above, above and abs(above.score - oracle.values(pk)[0]))
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers[:2], 999]:
-        for ask in (ranking.percentile, ranking.standing):
+        for ask in (ranking.percentile, ranking.standing, ranking.gap):
             with pytest.raises(NotRanked):
                 ask(pk)
     if isinstance(ranking, Ranking) and ranking.view.ranking is not None:
@@ -99,3 +102,37 @@ def test_a_tier_is_no_larger_than_its_share() -> None:
     fill(PlayerRank, {score: score for score in range(1000)})
     tiers = [PlayerRank.ranking.tier(score, (0.1, 1.1)) for score in (999, 998, 989, 988)]
     assert tiers == [0, 1, 1, 2]
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize(
+    ("column", "scores"),
+    [
+        ("real", [0.5, 0.25, 0.25, -1.0]),
+        ("price", [Decimal("12.34"), Decimal("12.35")]),
+        ("day", [date(2026, 2, 28), date(2026, 3, 1), date(1, 1, 1)]),
+        ("moment", [datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC)]),
+        ("span", [timedelta(microseconds=1), timedelta(0), timedelta(9)]),
+        ("flag", [True, False, False]),
+        ("integer", [-(2**63), 2**53 + 1, 2**53 + 2, 2**63 - 1]),
+    ],
+)
+@pytest.mark.parametrize("direction", ["", "-"])
+def test_a_gap_is_exact_and_of_the_type_of_a_difference(
+    column: str, scores: list[Any], direction: str
+) -> None:
+    attributes = {"name": f"gap-{column}", "model": Ticket, "order": (direction + column,)}
+    index = type("Rank", (RankIndex,), {**attributes, "ranking_method": "competition"})
+    keys = {uuid4(): score for score in scores}
+    populate(index, {key: {column: score} for key, score in keys.items()})
+    best_first = sorted(set(scores), reverse=direction == "-")
+    for key, score in keys.items():
+        entry, above, distance = index.ranking.gap(key)
+        at = best_first.index(score)
+        assert (entry.pk, entry.score) == (key, score)
+        if at:
+            expected = abs(best_first[at - 1] - score)
+            assert above is not None
+            assert (above.score, distance, type(distance)) == (best_first[at - 1], expected, type(expected))
+        else:
+            assert above is distance is None

@@ -122,7 +122,7 @@ class IndexAutoSchema(AutoSchema):
             elif view.lookup_field == "pk" and name in (view.lookup_url_kwarg or "pk", "id"):
                 description = _("The id of the member.")
                 schema = one_of(map(key_schema, indexes))
-                if view.action == "around":
+                if view.action in ("around", "gap"):
                     schema = one_of([schema, enumeration(["me"])])
             else:
                 continue
@@ -228,6 +228,11 @@ class IndexAutoSchema(AutoSchema):
 
     def _describe_around(self, view: Any) -> Schema:
         return object_schema(results={"type": "array", "items": self._get_result_schema(view)})
+
+    def _describe_gap(self, view: Any) -> Schema:
+        result, null = self._get_result_schema(view), {"enum": [None]}
+        gap = one_of([distance_schema(view.served), null])
+        return {"allOf": [result, object_schema(above=one_of([result, null]), gap=gap)]}
 
     def _describe_change(self, view: Any) -> Schema:
         return object_schema(pk=key_schema(view.served), score=score_schema(view.served))

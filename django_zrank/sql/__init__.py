@@ -20,7 +20,7 @@ from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
-from ..queries.pages import Page, PageAround, PageAt, PageBetween
+from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBetween
 from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations
 from ..queries.query import Question, Several
 from ..queries.view import View
@@ -132,6 +132,18 @@ def _page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
     return _page(rows, view, size, first, size, question.limit)
 
 
+def _page_above(rows: Rows, view: View, question: PageAbove) -> Page | None:
+    me = rows.find([question.member]).get(question.member)
+    if me is None:
+        return None
+    # Positions of the first of its equals.
+    size, numbers = _count_better(rows, view if view.method == "ordinal" else view.by("competition"), [me])
+    better = numbers[me.member][1]
+    page = _page(rows, view, size, max(0, better - 1), size, min(1, better))
+    page.members.append((me.stored, me.score))
+    return page
+
+
 def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
     better = rows.beyond(question.best, "gt" if view.reverse else "lt")
     worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
@@ -192,6 +204,7 @@ _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
     CountFacet: _count_facet,
     Draw: sample,
     Locate: _locate,
+    PageAbove: _page_above,
     PageAround: _page_around,
     PageAt: _page_at,
     PageBetween: _page_between,

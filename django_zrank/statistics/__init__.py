@@ -1,4 +1,4 @@
-"""Statistics of a ranking: percentiles, tiers, histograms, and snapshots of all members."""
+"""Statistics of a ranking: percentiles, gaps, tiers, histograms, and snapshots of all members."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..codec.entry import Entry
 from ..codec.filters import Condition, uncovered
 from ..declaration import Declaration, Member
 from ..entries import Entries
-from ..exceptions import RankingChanged
+from ..exceptions import NotRanked, RankingChanged
 from ..queries.counts import Size
-from ..queries.pages import PageBetween
+from ..queries.pages import Page, PageAbove, PageBetween
 from ..queries.positions import Location
 from ..queries.query import Answer, Query, Question, Several
 from ..queries.view import View
 from ..redis.verbs import Batches, async_iterator, async_version, in_batches, verb
 
-__all__ = ["Bin", "Standing", "Statistics"]
+__all__ = ["Bin", "Gap", "Standing", "Statistics"]
 
 _BINS: Final = 100
 """The most ranges of a histogram."""
@@ -39,6 +39,20 @@ class Standing(NamedTuple):
 
     percentile: float
     """The percentile, as returned by :meth:`.Ranking.percentile`."""
+
+
+class Gap(NamedTuple):
+    """A member, and the one to overtake next."""
+
+    entry: Entry
+
+    above: Entry | None
+    """The nearest member with a better rank; None for the members with rank 1."""
+
+    distance: Any
+    """The difference between the two scores, 0 or more, in the type that subtracting them gives: a number, a
+    ``Decimal`` or a ``timedelta``. 0 if both have the same score, and another criterion or, with ordinal ranks, the
+    primary key decides. None if nobody is above."""
 
 
 class Bin(NamedTuple):
@@ -62,6 +76,8 @@ class Statistics(Generic[Member]):
         def _page(self, first: int, limit: int) -> Query[Entries[Member]]: ...
         def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> PageBetween: ...
         def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]: ...
+        def _entries(self, page: Page) -> Entries[Member]: ...
+        def _not_ranked(self, member: Any) -> NotRanked: ...
         def _to_entries(self, locations: Iterable[Location]) -> list[Entry]: ...
         def _ask(self, question: Question[Answer], view: View | None = None) -> Query[Answer]: ...
         @property
@@ -128,6 +144,22 @@ class Statistics(Generic[Member]):
         return Standing(self._to_entries([location])[0], size, _percentile(size, equal.before))
 
     astanding = async_version(standing)
+
+    @verb
+    def gap(self, member: Any) -> Query[Gap]:
+        """The nearest member that ranks better than ``member``, and the difference between their scores. Of several
+        members that share this better rank, the last one by position.
+
+        With ordinal ranks, this is the member one position above, even if both are equal in every criterion. One round
+        trip; over shards two, or three with other ranks. Raises :exc:`~django_zrank.NotRanked`.
+        """
+        page = yield from self._ask(PageAbove(self.index.to_text(member)))
+        if page is None:
+            raise self._not_ranked(member)
+        *above, entry = self._entries(page)
+        return Gap(entry, above[0], abs(above[0].score - entry.score)) if above else Gap(entry, None, None)
+
+    agap = async_version(gap)
 
     @verb
     def histogram(self, bins: int = 20) -> Query[list[Bin]]:

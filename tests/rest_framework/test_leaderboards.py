@@ -117,6 +117,7 @@ class TestPages:
                 (f"{me.pk}/", 1),
                 ("me/", 1),
                 ("me/around/", 1),
+                ("me/gap/", 1),
                 ("counts/?facet=bio", 0),  # Kept
                 ("?bio=kantou", 2),
                 ("me/?bio=kantou", 1),
@@ -421,6 +422,43 @@ class TestAround:
             assert list(response.json()) == ["n"]
 
 
+class TestGap:
+    """GET /leaderboard/<pk>/gap/."""
+
+    def test_who_is_above(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        above = regions[regions.index(me) - 1]
+        for path in ("me/", f"{me.pk}/"):
+            assert ask(client, f"{URL}{path}gap/") == {
+                "pk": me.pk,
+                "score": 100,
+                "rank": 21,
+                "above": {"pk": above.pk, "score": 101, "rank": 20},
+                "gap": 1,
+            }
+        best = ask(client, f"{BOARD}{regions[0].pk}/gap/")
+        assert (best["rank"], best["above"], best["gap"]) == (1, None, None)
+
+    def test_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        level = min(one.level for one in regions if one.bio == "kantou" and one.level > 100)
+        answer = ask(client, f"{BOARD}me/gap/", bio="kantou")
+        assert (answer["above"]["score"], answer["gap"]) == (level, level - 100)
+        assert client.get(f"{BOARD}me/gap/", {"bio": "kansai"}).status_code == 404
+
+    def test_rows(
+        self, client: APIClient, regions: list[Player], me: Player, django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(2):  # My row, both
+            answer = ask(client, "/api/board/me/gap/")
+        assert (answer["name"], answer["above"]["name"], answer["gap"]) == ("level 100", "level 101", 1)
+
+    def test_one_above_that_the_view_hides(
+        self, client: APIClient, regions: list[Player], me: Player
+    ) -> None:
+        answer = ask(client, "/searched/board/me/gap/", search="100")
+        assert (answer["name"], answer["above"], answer["gap"]) == ("level 100", None, None)
+        assert client.get("/searched/board/me/gap/", {"search": "101"}).status_code == 404
+
+
 class TestCounts:
     """GET /leaderboard/counts/."""
 
@@ -482,7 +520,7 @@ class TestCounts:
 class TestPermissions:
     """Whoever has signed in sees everybody's place, unless the project says otherwise."""
 
-    PATHS = ("", "me/", "1/", "1/around/", "me/around/", "counts/?facet=bio")
+    PATHS = ("", "me/", "1/", "1/around/", "me/around/", "1/gap/", "me/gap/", "counts/?facet=bio")
 
     def test_nobody_signed_in(self, anonymous: APIClient, regions: Any) -> None:
         for path in self.PATHS:
@@ -496,7 +534,7 @@ class TestPermissions:
             assert anonymous.get(f"/open/board/{path}").status_code == 403
 
     def test_of_the_member(self, client: APIClient, regions: Any, me: Player) -> None:
-        for path in ("", "around/"):
+        for path in ("", "around/", "gap/"):
             assert client.get(f"/owners/board/{me.pk}/{path}").status_code == 200
             assert client.get(f"/owners/board/{regions[0].pk}/{path}").status_code == 403
             assert client.get(f"{BOARD}{regions[0].pk}/{path}").status_code == 200

@@ -61,6 +61,7 @@ PATHS = {
     "retrieve": "/own/board/{id}/",
     "me": "/own/board/me/",
     "around": "/own/board/{id}/around/",
+    "gap": "/own/board/{id}/gap/",
     "counts": "/own/board/counts/",
     "draw": "/own/opponents/",
 }
@@ -81,7 +82,7 @@ def serve_only(settings: Any, monkeypatch: Any, *indexes: Any) -> None:
 
 def test_every_path_is_described(schema: Schema) -> None:
     short = {"/api/recommendations/", "/api/leaderboard/", "/api/leaderboard/me/"}
-    short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/"}
+    short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/", "/api/leaderboard/{id}/gap/"}
     assert short <= schema.paths.keys()
     for index in registry.all():
         assert {path.replace("/api/", f"/api/{index.name}/") for path in short} <= schema.paths.keys()
@@ -107,6 +108,7 @@ def test_parameters(schema: Schema) -> None:
     assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id"}
     assert schema.parameters(PATHS["me"]).keys() == common | {"member"}
     assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
+    assert schema.parameters(PATHS["gap"]).keys() == common | {"id"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
     draw = {"n", "band", "ranks", "widen", "exclude", "member"}
     assert schema.parameters("/api/recommendations/").keys() == draw
@@ -133,7 +135,8 @@ def test_types(schema: Schema) -> None:
     assert schema.parameters(PATHS["retrieve"])["id"]["schema"] == {"type": "integer"}
     assert schema.parameters("/own/kwarg/{player}/")["player"]["schema"] == {"type": "integer"}
     assert schema.parameters("/own/name/{name}/")["name"]["schema"]["type"] == "string"
-    assert {"type": "string", "enum": ["me"]} in schema.parameters(PATHS["around"])["id"]["schema"]["anyOf"]
+    for name in ("around", "gap"):
+        assert {"type": "string", "enum": ["me"]} in schema.parameters(PATHS[name])["id"]["schema"]["anyOf"]
     components = schema.components
     assert components["RegionalEntry"]["properties"]["score"]["type"] == "integer"
     assert components["TicketDayEntry"]["properties"]["score"]["format"] == "date"
@@ -197,6 +200,8 @@ def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Pla
         (PATHS["retrieve"], {}),
         (PATHS["me"], {"region": "kantou"}),
         (PATHS["around"], {"n": 3}),
+        (PATHS["gap"], {}),
+        ("/own/values/{id}/gap/", {}),
         (PATHS["counts"], {"facet": "user"}),
         (PATHS["counts"], {"facet": "region,active"}),
         (PATHS["list"], {"pk": f"{regions[0].pk},{regions[5].pk}"}),
@@ -260,7 +265,7 @@ def test_a_schema_class_of_the_project(settings: Any, monkeypatch: Any) -> None:
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "tests.rest_framework.test_openapi.Shouting"}
     serve_only(settings, monkeypatch, Regional)
     paths = generate().paths
-    assert len(paths) == 12  # Six with the index's name, six without
+    assert len(paths) == 14  # Seven with the index's name, seven without
     assert all(methods["get"]["description"].isupper() for methods in paths.values())
 
 
