@@ -15,7 +15,7 @@ from django_zrank import RankIndex
 from django_zrank.methods import methods
 from django_zrank.queries import sharded
 from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBetween
-from django_zrank.queries.positions import BarePosition, Locate
+from django_zrank.queries.positions import BarePosition, Locate, Placements
 from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from tests.sharded import COUNTS, Both, divide
@@ -127,6 +127,24 @@ def test_ranks_are_those_of_one_ranking(case: tuple[Both, View, list[str], list[
 
 @pytest.mark.usefixtures("zrank")
 @quick
+@given(case=cases())
+def test_placements_are_those_of_one_ranking(case: tuple[Both, View, list[str], list[Any]]) -> None:
+    both, view, members, _ = case
+    if view.ranking is None:
+        return
+    for member in members:
+        question = Placements(member, ["region", "platform"])
+        found, expected = both.of_shards(question, view), both.of_whole(question, view)
+        # Positions are those in the member's own shard.
+        found = [
+            one._replace(location=one.location._replace(position=other.location.position))
+            for one, other in zip(found, expected, strict=True)
+        ]
+        assert found == expected
+
+
+@pytest.mark.usefixtures("zrank")
+@quick
 @given(case=cases(), first=st.integers(0, 70), limit=st.integers(0, 70))
 def test_pages_are_those_of_one_ranking(
     case: tuple[Both, View, list[str], list[Any]], first: int, limit: int
@@ -176,6 +194,9 @@ def test_round_trips_are_counted() -> None:
         page = both.of_shards(PageAt(first, 20), view)
         assert 3 <= both.rounds <= 5
         assert page == both.of_whole(PageAt(first, 20), view)
+    for method in ("ordinal", "competition"):
+        both.of_shards(Placements("3777"), view.by(method))
+        assert both.rounds == 2
     members = [str(pk) for pk in range(1, 26)]
     both.of_shards(Locate(members), view)
     assert both.rounds == 2
@@ -239,3 +260,6 @@ def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
     assert (page.first, page.members) == [(0, [(b"7", 101.0)]), (0, [(b"7", 103.0), (b"7", 101.0)])][
         moves - 1
     ]
+    client.zadd(own.root, {"7": 7})
+    (placed,) = moving(over_shards(Placements("7"), view, both.shards))
+    assert (placed.location.before, placed.better, placed.location.score) == (moves - 1, moves - 1, 101)

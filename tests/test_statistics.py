@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from django_zrank import NotRanked, RankIndex
+from django_zrank.codec.filters import Condition
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import Oracle
+from tests.test_ranking import Oracle, Row
 from tests.testapp.models import Ticket
 from tests.testapp.zrank import PlayerRank
 
@@ -21,15 +24,19 @@ from tests.testapp.zrank import PlayerRank
 def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> None:
     """Whatever statistics can be asked, of everybody: called by that of all other verbs, in ``test_ranking``."""
     pks, size = oracle.pks, len(oracle.pks)
+    asked = getattr(ranking, "asked", ranking)  # without what makes it run coroutines
     for pk in pks[:: 1 + size // 6]:
         assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
         assert ranking.standing(pk) == (oracle.entry(pk), size, ranking.percentile(pk))
         better = [other for other in pks[: pks.index(pk)] if oracle.rank(other) < oracle.rank(pk)]
         above = oracle.entry(better[-1]) if better else None
         assert ranking.gap(pk) == (oracle.entry(pk), above, above and abs(above.score - oracle.values(pk)[0]))
+        if asked.view.ranking is not None:
+            assert_standings(ranking, asked.conditions, oracle, pk)
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers[:2], 999]:
-        for ask in (ranking.percentile, ranking.standing, ranking.gap):
+        asks = [ranking.percentile, ranking.standing, ranking.gap]
+        for ask in asks if asked.view.ranking is None else [*asks, ranking.standings]:
             with pytest.raises(NotRanked):
                 ask(pk)
     if isinstance(ranking, Ranking) and ranking.view.ranking is not None:
@@ -51,6 +58,33 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         min(oracle.values(pk)[0] for pk in pks),
         max(oracle.values(pk)[0] for pk in pks),
     )
+
+
+def assert_standings(ranking: Ranking, conditions: Iterable[Condition], oracle: Oracle, pk: int) -> None:
+    """In the ranking, and in those of facets that hold some of its members."""
+    given = {path: value for one in conditions for path, (value,) in one.values.items()}
+
+    def values(row: Row, path: str) -> set[Any]:
+        return set(row[path] or [None]) if path == "tags" else {row[path]}
+
+    def among(values_of: dict[str, Any]) -> tuple[Any, ...]:
+        passing = copy(oracle)
+        passing.pks = [
+            other
+            for other in oracle.pks
+            if all(value in values(oracle.rows[other], path) for path, value in values_of.items())
+        ]
+        return values_of, passing.entry(pk), len(passing.pks), pytest.approx(passing.percentile(pk))
+
+    faceting = oracle.index.instance().faceting
+    expected = [among(given)]
+    for paths in [path if isinstance(path, tuple) else (path,) for path in oracle.index.facets]:
+        if given.keys() < set(paths):
+            mine = product(*(values(oracle.rows[pk], path) for path in paths))
+            found = [dict(zip(paths, chosen, strict=True)) for chosen in mine]
+            found.sort(key=lambda one: faceting.of(one).ranking(one.values()))
+            expected += [among(one) for one in found if given.items() <= one.items()]
+    assert ranking.standings(pk) == expected
 
 
 @pytest.mark.usefixtures("zrank")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
 from math import ceil, sqrt
@@ -19,7 +20,7 @@ from ..redis.keys import Keys
 from .counts import CountFacet, Size
 from .draws import Draw, Ends, Moved, Sample
 from .pages import Page, PageAbove, PageAround, PageAt, PageBetween, parse_page
-from .positions import BarePosition, Locate, Location, Locations
+from .positions import BarePosition, Locate, Location, Locations, Placement, Placements
 from .query import Query, Question, Several, Shards, together
 from .view import View
 
@@ -198,6 +199,26 @@ class ShardedView:
         sort_keys = [question.sort_key] if question.sort_key else []
         _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
         return found and found.position
+
+    def placements(self, question: Placements) -> Query[list[Placement]]:
+        """The placements of a member. Two round trips, or more if many shards are on one server; further ones for ranks
+        that count distinct values."""
+        methods = [*dict.fromkeys((self.view.method, "competition"))]
+        for is_last in (False, True):
+            mine = yield from question.query(self.plain, self.shards.own(question.member))
+            queries = []
+            for one in mine:
+                sort_key = SortKey(one.location.score, one.location.stored)
+                views = [replace(self.view, ranking=one.ranking, method=method) for method in methods]
+                queries += [ShardedView(view, self.shards).count_before([sort_key]) for view in views]
+            counted = yield from together(queries)
+            if is_last or all(one.here for one in counted):  # else it has moved between the two
+                break
+        ranks, better = counted[:: len(methods)], counted[len(methods) - 1 :: len(methods)]
+        return [
+            Placement(one.ranking, rank.size, one.location._replace(before=rank.before[0]), equal.before[0])
+            for one, rank, equal in zip(mine, ranks, better, strict=True)
+        ]
 
     # Runs of members
 
@@ -471,6 +492,7 @@ _ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
     PageAround: ShardedView.page_around,
     PageAt: ShardedView.page_at,
     PageBetween: ShardedView.page_between,
+    Placements: ShardedView.placements,
     Several: lambda sharded, several: several.joined(
         [over_shards(one, sharded.view, sharded.shards) for one in several.questions]
     ),

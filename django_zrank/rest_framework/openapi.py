@@ -222,7 +222,15 @@ class IndexAutoSchema(AutoSchema):
             return result
         percentage = {"type": "number", "minimum": 0, "maximum": 100}
         among_all = object_schema(count={"type": "integer"}, percentile=percentage)
-        return {"allOf": [result, self._get_component("Standing", among_all)]}
+        described = [result, self._get_component("Standing", among_all)]
+        if "in" in view.get_query().fields:
+            rank = {"type": "integer", "description": str(_("1 is best."))}
+            standing = object_schema(
+                values=self._get_values_schema(view), rank=rank, **among_all["properties"]
+            )
+            standings = {"type": "array", "items": standing, "description": str(_("Only with in."))}
+            described.append({"type": "object", "properties": {"standings": standings}})
+        return {"allOf": described}
 
     _describe_me = _describe_retrieve
 
@@ -237,12 +245,16 @@ class IndexAutoSchema(AutoSchema):
     def _describe_change(self, view: Any) -> Schema:
         return object_schema(pk=key_schema(view.served), score=score_schema(view.served))
 
-    def _describe_counts(self, view: Any) -> Schema:
+    def _get_values_schema(self, view: Any) -> Schema:
+        """Values of facets, by the names of their filters."""
         values = {
             name: {**facet_schema(view.served, path), "nullable": True}
             for name, path in view.get_filters().items()
         }
-        counted = object_schema(values={"type": "object", "properties": values}, count={"type": "integer"})
+        return {"type": "object", "properties": values}
+
+    def _describe_counts(self, view: Any) -> Schema:
+        counted = object_schema(values=self._get_values_schema(view), count={"type": "integer"})
         return object_schema(count={"type": "integer"}, results={"type": "array", "items": counted})
 
     def _describe_list(self, view: Any) -> Schema:

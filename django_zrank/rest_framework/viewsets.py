@@ -527,7 +527,7 @@ class LeaderboardViewSet(IndexViewSet):
 
     query_classes = {
         "list": query.ListQuery,
-        "retrieve": query.QuerySerializer,
+        "retrieve": query.StandingQuery,
         "me": query.MeQuery,
         "around": query.AroundQuery,
         "gap": query.QuerySerializer,
@@ -547,7 +547,7 @@ class LeaderboardViewSet(IndexViewSet):
     minute, if that is longer. None: count anew for each request."""
 
     def get_query_class(self) -> type[query.QuerySerializer]:
-        mine = {"around": query.AroundMeQuery, "gap": query.MeQuery} if self.is_personal() else {}
+        mine = {"around": query.AroundMeQuery, "gap": query.MineQuery} if self.is_personal() else {}
         return mine.get(self.action or "") or super().get_query_class()
 
     def is_personal(self) -> bool:
@@ -578,13 +578,18 @@ class LeaderboardViewSet(IndexViewSet):
         return self.get_paginated_response(self.get_results(page, rows))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""
+        """The rank, score and percentile of one member: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has its standings in the rankings of its values.
+        """
         member = self.get_object()
         return self._get_standing(member, {member.pk: member})
 
     @action(detail=False, name="Your rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Your rank, score and percentile: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has your standings in the rankings of your values.
 
         member: the id of the member, if several of yours match the filters.
         """
@@ -658,13 +663,38 @@ class LeaderboardViewSet(IndexViewSet):
         return _counts.get(what, count, seconds=self.keep_counts, patience=patience)
 
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
-        serializer_class = self.get_serializer_class()
-        if serializers.shows_rank(serializer_class):
-            entry, size, percentile = self.get_filtered().standing(member)
+        ranking, among_all = self.get_filtered(), dict[str, Any]()
+        if paths := self.arguments.get("in"):
+            entry, among_all = self._get_standings(ranking, member, paths)
+        elif serializers.shows_rank(self.get_serializer_class()):
+            entry, size, percentile = ranking.standing(member)
             among_all = {"count": size, "percentile": percentile}
         else:
-            entry, among_all = self.get_filtered().entry(member), {}
+            entry = ranking.entry(member)
         return self._join(next(iter(self.get_results([entry], rows)), None), among_all)
+
+    def _get_standings(
+        self, ranking: Ranking, member: Any, paths: Sequence[str]
+    ) -> tuple[Entry, dict[str, Any]]:
+        """Return the entry of a member, and what else there is about it in a ranking and in those of its facets. 400 if
+        there are none."""
+        try:
+            whole, *others = ranking.standings(member, *paths)
+        except ValueError as error:
+            logger.warning("%s", error)
+            message = _("There are no rankings of these facets, or not under these filters.")
+            raise ValidationError({"in": [message]}, code="invalid") from error
+        names = {path: name for name, path in self.get_filters().items()}
+        standings = [
+            {
+                "values": {names[path]: value for path, value in one.values.items() if path in names},
+                "rank": one.entry.rank,
+                "count": one.size,
+                "percentile": one.percentile,
+            }
+            for one in others
+        ]
+        return whole.entry, {"count": whole.size, "percentile": whole.percentile, "standings": standings}
 
     def _join(self, result: Mapping[str, Any] | None, further: Mapping[str, Any]) -> Response:
         """Answer with a result and what else there is about its member. 404 if the view's queryset doesn't show it."""

@@ -20,7 +20,7 @@ from django_zrank.registry import Registry
 from django_zrank.rest_framework.checks import check_facet_names
 from django_zrank.rest_framework.viewsets import LeaderboardPagination, get_pagination_class
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import MusicianRank, Regional, Tied, TiedRanks
+from tests.rest_framework.urls import MusicianRank, Pairs, Regional, Tied, TiedRanks
 from tests.testapp.models import Musician, Nickname, Player
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
@@ -118,6 +118,7 @@ class TestPages:
                 ("me/", 1),
                 ("me/around/", 1),
                 ("me/gap/", 1),
+                ("me/?in=bio,is_active", 1),
                 ("counts/?facet=bio", 0),  # Kept
                 ("?bio=kantou", 2),
                 ("me/?bio=kantou", 1),
@@ -420,6 +421,69 @@ class TestAround:
                 response = client.get(f"{URL}me/around/", {"n": values})
             assert response.status_code == 400, values
             assert list(response.json()) == ["n"]
+
+
+class TestStandings:
+    """GET /leaderboard/<pk>/?in=."""
+
+    def test_in(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        kantou = [one for one in regions if one.bio == "kantou"]
+        active = [one for one in regions if one.is_active]
+        both = [one for one in kantou if one.is_active]
+        assert me.pk in [one.pk for one in both]
+
+        def standing(members: list[Player], **values: Any) -> dict[str, Any]:
+            at = [one.pk for one in members].index(me.pk)
+            percentile = pytest.approx(100 * (1 - at / (len(members) - 1)))
+            return {"values": values, "rank": at + 1, "count": len(members), "percentile": percentile}
+
+        in_region, if_active = standing(kantou, bio="kantou"), standing(active, is_active=True)
+        in_both = standing(both, bio="kantou", is_active=True)
+        for path in ("me/", f"{me.pk}/"):
+            without = ask(client, f"{BOARD}{path}")
+            for given, expected in (
+                ("bio", [in_region]),
+                ("is_active", [if_active]),
+                ("bio,is_active", [in_region, if_active, in_both]),
+            ):
+                assert ask(client, f"{BOARD}{path}", **{"in": given}) == {**without, "standings": expected}
+        repeated = client.get(f"{BOARD}me/?in=is_active&in=bio").json()
+        assert repeated["standings"] == [in_region, if_active, in_both]
+
+    def test_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        """Of a ranking that is filtered, those of the facets that are declared with the filter's columns."""
+        answer = ask(client, f"{BOARD}me/", **{"in": "is_active", "bio": "kantou"})
+        both = ask(client, f"{BOARD}me/", bio="kantou", is_active="true")
+        assert answer == {
+            **ask(client, f"{BOARD}me/", bio="kantou"),
+            "standings": [
+                {
+                    "values": {"bio": "kantou", "is_active": True},
+                    **{name: both[name] for name in ("rank", "count", "percentile")},
+                }
+            ],
+        }
+        sync_now(Pairs)
+        assert ask(client, "/pairs/board/me/", **{"in": "is_active,bio"})["standings"] == answer["standings"]
+
+    def test_invalid(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        for url, query in (
+            (BOARD, {"in": "region"}),
+            (BOARD, {"in": ""}),
+            (BOARD, {"in": "bio,bi"}),
+            (BOARD, {"in": "bio,is_active,user,bio"}),  # More than there are
+            (BOARD, {"in": "user", "bio": "kantou"}),  # No facet of both
+            (BOARD, {"in": "user", "bio": "kantou,kansai"}),
+            (BOARD, {"in": "user", "bio__not": "kansai"}),
+            ("/pairs/board/", {"in": "bio"}),  # Only part of a facet
+            (URL, {"in": "bio"}),  # No facets
+            ("/open/unranked/board/", {"in": "bio"}),  # No ranks
+        ):
+            for path in ("me/", f"{me.pk}/"):
+                response = client.get(f"{url}{path}", query)
+                assert (response.status_code, list(response.json())) == (400, ["in"]), (url, query)
+        assert client.get(f"{BOARD}me/around/", {"in": "bio"}).status_code == 400
+        assert client.get(f"{BOARD}me/gap/", {"in": "bio"}).status_code == 400
 
 
 class TestGap:

@@ -105,8 +105,8 @@ def test_parameters(schema: Schema) -> None:
     common = {"region", "region__not", "region__isnull", "active", "active__not", "active__isnull"}
     common |= {"region__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
     assert schema.parameters(PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
-    assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id"}
-    assert schema.parameters(PATHS["me"]).keys() == common | {"member"}
+    assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id", "in"}
+    assert schema.parameters(PATHS["me"]).keys() == common | {"member", "in"}
     assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
     assert schema.parameters(PATHS["gap"]).keys() == common | {"id"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
@@ -129,6 +129,7 @@ def test_types(schema: Schema) -> None:
     assert found["user__not"]["schema"] == {**several, "items": {"type": "integer"}}
     assert found["user__isnull"]["schema"] == {"type": "boolean"}
     assert found["facet"]["required"] is True
+    assert schema.parameters(PATHS["me"])["in"]["schema"]["items"]["enum"] == ["region", "active", "user"]
     assert found["facet"]["schema"]["enum"] == ["region", "active", "user", "region,active"]
     assert found["n"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 500}
     assert all(one["description"] for one in found.values())
@@ -199,6 +200,8 @@ def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Pla
         (PATHS["list"], {"page_size": 3}),
         (PATHS["retrieve"], {}),
         (PATHS["me"], {"region": "kantou"}),
+        (PATHS["me"], {"in": "region,active,user"}),
+        (PATHS["retrieve"], {"in": "user"}),
         (PATHS["around"], {"n": 3}),
         (PATHS["gap"], {}),
         ("/own/values/{id}/gap/", {}),
