@@ -27,6 +27,7 @@ methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
+extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 
 class _RankingAccessor:
@@ -47,7 +48,7 @@ class _ScoresAccessor:
 
 class RankIndex(
     Erasing,
-    Grouping,
+    Grouping[Member],
     WriteBehindIndex[Member],
     IdleIndex[Member],
     Declaration[Member],

@@ -62,6 +62,7 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
         "-total",
         name=NAME,
         facets=("region",),
+        group_counts=("region",),
         ranking_method=KEEPING,
         write_behind="increment",
         idle=("seen", timedelta(days=30)),
