@@ -679,6 +679,8 @@ if PARTS["statistics"].is_there:
     ROUND_TRIPS += [
         (lambda ranking: ranking.percentile(4), 1),
         (lambda ranking: ranking.standing(4), 1),
+        (lambda ranking: ranking.gap(4), 1),
+        (lambda ranking: ranking.standings(4) if ranking.view.ranking is not None else ranking.gap(4), 1),
     ]
 
 

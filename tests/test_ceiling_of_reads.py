@@ -85,6 +85,8 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         ),
         "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
         "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(ME, 10, remember=HOUR),
+        "in all rankings": lambda ranking: ranking.standings(ME),
+        "in all rankings by competition": lambda ranking: ranking.by("competition").standings(ME),
         "shown": lambda ranking: ranking.recommend(ME, 10, remember=HOUR),
         "shown, five hundred": lambda ranking: ranking.recommend(ME, 500, remember=HOUR),
         "all of a band shown": lambda ranking: ranking.recommend(ME, 500, band=1, remember=HOUR),
@@ -183,6 +185,8 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(zrank: Redis, me
         (lambda: ranking.filter(region="a").count(), 1),
         (lambda: ranking.counts("region"), 1),
         (lambda: ranking.around(ME, 10), 2),
+        (lambda: ranking.by("competition").standings(ME), 2),
+        (lambda: ranking.standings(ME), 3),  # two, if the shards are on several servers
     ):
         assert len(measure(ask)) <= most
 

@@ -10,7 +10,7 @@ from .query import Query
 from .request import FEW
 from .view import View
 
-__all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
+__all__ = ["Bound", "Page", "PageAbove", "PageAround", "PageAt", "PageBetween", "parse_page"]
 
 _CHUNK: Final = 1000
 """Members that are read in one round trip."""
@@ -67,6 +67,16 @@ class PageAround(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[Page | None]:
         return _read(view, keys, self.limit, "member", self.member)
+
+
+class PageAbove(NamedTuple):
+    """The last member that ranks better than ``member``, if there is one, then ``member``, as if it were the first of
+    its equals; None if it is not ranked. With ordinal ranks, the member just before it ranks better."""
+
+    member: str
+
+    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+        return _read(view, keys, 1, "better", self.member)
 
 
 class PageBetween(NamedTuple):

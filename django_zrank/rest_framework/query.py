@@ -30,7 +30,7 @@ from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
-from .serializers import enumeration, facet_schema, key_schema
+from .serializers import enumeration, facet_schema, key_schema, shows_rank
 
 logger = logging.getLogger("django_zrank")
 
@@ -332,6 +332,28 @@ class FacetField(QueryField):
         return facet
 
 
+class PathsField(CommaField):
+    """Columns of facets, by the names of their filters."""
+
+    def __init__(self, filters: Mapping[str, str], **options: Any) -> None:
+        super().__init__(NameField(filters), len(filters), **options)
+
+
+class NameField(QueryField):
+    """The path behind the name of a filter."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a facet. There are: {field.listed}.")}
+
+    def __init__(self, filters: Mapping[str, str]) -> None:
+        super().__init__()
+        self.filters, self.listed, self.schema = filters, ", ".join(filters), enumeration(filters)
+
+    def parse(self, text: str) -> str:
+        if text not in self.filters:
+            raise ValueError(text)
+        return self.filters[text]
+
+
 # Serializers
 
 
@@ -467,8 +489,21 @@ class ListQuery(QuerySerializer):
         return {**super().get_parameters(), **pages, "pk": MembersField(self.index, 100, help_text=ids)}
 
 
-class MeQuery(QuerySerializer):
-    """The query string of ``GET /leaderboard/me/``."""
+class StandingQuery(QuerySerializer):
+    """The query string of ``GET /leaderboard/<pk>/``."""
+
+    limits = {"shows_rank": lambda view: shows_rank(view.get_serializer_class())}
+
+    def get_parameters(self) -> dict[str, Any]:
+        found, filters = super().get_parameters(), dict(self.context["filters"])
+        if filters and self.context["shows_rank"]:
+            help_text = _("Also the rankings of these facets that the member is in, separated by commas.")
+            found["in"] = PathsField(filters, help_text=help_text)
+        return found
+
+
+class MineQuery(QuerySerializer):
+    """The query string of an action about the user's own row."""
 
     def get_parameters(self) -> dict[str, Any]:
         help_text = _(
@@ -487,7 +522,11 @@ class AroundQuery(QuerySerializer):
         return {**super().get_parameters(), "n": n}
 
 
-class AroundMeQuery(MeQuery, AroundQuery):
+class MeQuery(MineQuery, StandingQuery):
+    """The query string of ``GET /leaderboard/me/``."""
+
+
+class AroundMeQuery(MineQuery, AroundQuery):
     """The query string of ``GET /leaderboard/me/around/``."""
 
 

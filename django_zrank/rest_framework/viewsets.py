@@ -458,12 +458,16 @@ class RecommendationViewSet(IndexViewSet):
         band: Any = found.band
         return Response(
             {
-                # In a form that ``band`` takes: seconds would not do, since the band of a date counts in days.
-                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
+                "band": [_spell(one) for one in band],
                 "candidates": found.candidates,
                 "results": self.get_results(found),
             }
         )
+
+
+def _spell(distance: Any) -> Any:
+    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days."""
+    return duration_string(distance) if isinstance(distance, timedelta) else distance
 
 
 @lru_cache(maxsize=256)
@@ -523,12 +527,13 @@ class LeaderboardViewSet(IndexViewSet):
 
     query_classes = {
         "list": query.ListQuery,
-        "retrieve": query.QuerySerializer,
+        "retrieve": query.StandingQuery,
         "me": query.MeQuery,
         "around": query.AroundQuery,
+        "gap": query.QuerySerializer,
         "counts": query.CountsQuery,
     }
-    filtered_actions = ("list", "retrieve", "me", "around")
+    filtered_actions = ("list", "retrieve", "me", "around", "gap")
     pagination_class: type[pagination.BasePagination] | None = get_pagination_class()
 
     default_n = 10
@@ -542,8 +547,8 @@ class LeaderboardViewSet(IndexViewSet):
     minute, if that is longer. None: count anew for each request."""
 
     def get_query_class(self) -> type[query.QuerySerializer]:
-        is_mine = self.action == "around" and self.is_personal()
-        return query.AroundMeQuery if is_mine else super().get_query_class()
+        mine = {"around": query.AroundMeQuery, "gap": query.MineQuery} if self.is_personal() else {}
+        return mine.get(self.action or "") or super().get_query_class()
 
     def is_personal(self) -> bool:
         return "me" in (self.action, self.kwargs.get(self.lookup_url_kwarg or self.lookup_field))
@@ -573,13 +578,18 @@ class LeaderboardViewSet(IndexViewSet):
         return self.get_paginated_response(self.get_results(page, rows))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""
+        """The rank, score and percentile of one member: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has its standings in the rankings of its values.
+        """
         member = self.get_object()
         return self._get_standing(member, {member.pk: member})
 
     @action(detail=False, name="Your rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Your rank, score and percentile: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has your standings in the rankings of your values.
 
         member: the id of the member, if several of yours match the filters.
         """
@@ -594,8 +604,27 @@ class LeaderboardViewSet(IndexViewSet):
         member: with me in the path, the id of the member, if several of yours match the filters.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
-        member = self.get_asking() if self.is_personal() else self.get_object()
-        return Response({"results": self.get_results(self.get_filtered().around(member, n))})
+        return Response({"results": self.get_results(self.get_filtered().around(self._get_named(), n))})
+
+    @action(detail=True)
+    def gap(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A member, the nearest one above it, which has a better rank, and the gap between their scores.
+
+        With me in the path, the one above you. Both are null if there is none. The gap of equal scores is 0.
+
+        member: with me in the path, the id of the member, if several of yours match the filters.
+        """
+        entry, above, distance = self.get_filtered().gap(self._get_named())
+        rows = self._get_rows([one for one in (entry, above) if one]) if self.shows_rows() else None
+        mine, better = (
+            next(iter(self.get_results([one] if one else [], rows)), None) for one in (entry, above)
+        )
+        # The gap to a hidden member would tell its score.
+        return self._join(mine, {"above": better, "gap": _spell(distance) if better else None})
+
+    def _get_named(self) -> Any:
+        """Return the row that the path names, or with me in it, the user's own."""
+        return self.get_asking() if self.is_personal() else self.get_object()
 
     @action(detail=False)
     def counts(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -634,20 +663,49 @@ class LeaderboardViewSet(IndexViewSet):
         return _counts.get(what, count, seconds=self.keep_counts, patience=patience)
 
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
-        serializer_class = self.get_serializer_class()
-        if serializers.shows_rank(serializer_class):
-            entry, size, percentile = self.get_filtered().standing(member)
+        ranking, among_all = self.get_filtered(), dict[str, Any]()
+        if paths := self.arguments.get("in"):
+            entry, among_all = self._get_standings(ranking, member, paths)
+        elif serializers.shows_rank(self.get_serializer_class()):
+            entry, size, percentile = ranking.standing(member)
             among_all = {"count": size, "percentile": percentile}
         else:
-            entry, among_all = self.get_filtered().entry(member), {}
-        for result in self.get_results([entry], rows):
-            if clashing := result.keys() & among_all.keys():
-                raise ImproperlyConfigured(
-                    f"{serializer_class.__name__}: a result of {self.action!r} has the ranking's own "
-                    f"{min(clashing)!r}, so a field of the serializer needs another name."
-                )
-            return Response({**result, **among_all})
-        raise exceptions.MemberNotRanked  # The view's queryset doesn't show it
+            entry = ranking.entry(member)
+        return self._join(next(iter(self.get_results([entry], rows)), None), among_all)
+
+    def _get_standings(
+        self, ranking: Ranking, member: Any, paths: Sequence[str]
+    ) -> tuple[Entry, dict[str, Any]]:
+        """Return the entry of a member, and what else there is about it in a ranking and in those of its facets. 400 if
+        there are none."""
+        try:
+            whole, *others = ranking.standings(member, *paths)
+        except ValueError as error:
+            logger.warning("%s", error)
+            message = _("There are no rankings of these facets, or not under these filters.")
+            raise ValidationError({"in": [message]}, code="invalid") from error
+        names = {path: name for name, path in self.get_filters().items()}
+        standings = [
+            {
+                "values": {names[path]: value for path, value in one.values.items() if path in names},
+                "rank": one.entry.rank,
+                "count": one.size,
+                "percentile": one.percentile,
+            }
+            for one in others
+        ]
+        return whole.entry, {"count": whole.size, "percentile": whole.percentile, "standings": standings}
+
+    def _join(self, result: Mapping[str, Any] | None, further: Mapping[str, Any]) -> Response:
+        """Answer with a result and what else there is about its member. 404 if the view's queryset doesn't show it."""
+        if result is None:
+            raise exceptions.MemberNotRanked
+        if clashing := result.keys() & further.keys():
+            raise ImproperlyConfigured(
+                f"{self.get_serializer_class().__name__}: a result of {self.action!r} has the ranking's own "
+                f"{min(clashing)!r}, so a field of the serializer needs another name."
+            )
+        return Response({**result, **further})
 
 
 def _answer_conditionally(request: Any, response: Any) -> Any:

@@ -235,12 +235,13 @@ def test_every_route_of_every_view_is_asked_below() -> None:
         "ScoreViewSet",
     }
     extra = {one.__name__ for view in views for one in view.get_extra_actions()}
-    assert extra == {"me", "around", "counts"}
+    assert extra == {"me", "around", "gap", "counts"}
     assert {"member", "exclude", "near", "pk", "facet", "page", "band", "seed"} <= {*PARAMETERS}
 
 
 @pytest.mark.parametrize(
-    "route", ["<pk>/", "<pk>/around/", "me/", "me/around/", "", "counts/", "recommendations/"]
+    "route",
+    ["<pk>/", "<pk>/around/", "<pk>/gap/", "me/", "me/around/", "me/gap/", "", "counts/", "recommendations/"],
 )
 def test_a_hidden_row_is_nowhere_shown_or_told_from_none(client: APIClient, hidden: None, route: str) -> None:
     url = f"/hiding/{route}" if route == "recommendations/" else f"/hiding/leaderboard/{route}"
@@ -387,7 +388,7 @@ def test_each_value_has_one_spelling(client: APIClient, rows: Player) -> None:
 
 
 def test_every_parameter_has_a_spelling() -> None:
-    assert {name for _, name, _ in SPELLINGS} >= {*PARAMETERS} - {"facet"}  # one of a list of names
+    assert {name for _, name, _ in SPELLINGS} >= {*PARAMETERS} - {"facet", "in"}  # one of a list of names
 
 
 def test_a_text_key_may_end_with_a_space(client: APIClient) -> None:
