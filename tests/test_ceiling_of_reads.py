@@ -41,6 +41,7 @@ class Held(CompetitorRank):
     name = "held"
     order = ("-points", "lost")
     facets = ("region", "platform")
+    group_counts = facets
     band = 10**6
 
 
@@ -105,6 +106,8 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "counts": lambda ranking: ranking.filter(group="show").counts("region"),
         "all but": lambda ranking: ranking.exclude(region="a").top(10),
         "joined": lambda ranking: type(ranking.index).group("joined").add(*range(1, 5000)),
+        "counted as joined": lambda ranking: type(ranking.index).group("joined").counts("region"),
+        "left": lambda ranking: type(ranking.index).group("joined").remove(*range(1, 5000)),
     }
 
 
