@@ -29,7 +29,7 @@ class ShardedIndex(Declaration[Member]):
     def get_shards(self) -> int:
         return self.shards
 
-    @cached_property
+    @property
     def division(self) -> str:
         return "django_zrank.shards.division" if len(self.holders) > 1 else ""
 
@@ -44,7 +44,7 @@ class ShardedIndex(Declaration[Member]):
     def shard(self, name: str) -> Self:
         """Return a shard of this index by its name. It may be one that the index had before."""
         shard = copy(self)
-        shard.name, shard.declared, shard.holders, shard.division = name, self, (shard,), ""
+        shard.name, shard.declared, shard.holders = name, self, (shard,)
         return shard
 
     def holder_of(self, member: str | bytes) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .building import building, rebuild_holders
 from .routing import draining
 
-__all__ = ["draining"]
+__all__ = ["building", "draining", "rebuild_holders"]

@@ -13,8 +13,8 @@ from ..sync.drain import Drain, built
 from ..sync.in_step import InStep
 from ..sync.marks import Seen, Written, batch_of, delete, lock, note_trace
 from ..sync.push import Push
-from ..sync.rebuild import rebuild
 from ..transactions import PATIENCE, briefly
+from .building import rebuild_holders
 from .declaration import ShardedIndex
 
 __all__ = ["draining"]
@@ -53,10 +53,14 @@ class _Push(Push):
 class _Router(Drain):
     """A drain of all shards at once. Marks wait on whose shard can't be reached, and hold up no others."""
 
+    index: ShardedIndex
+
     def write(self, named: list[tuple[Seen, Any]]) -> int:
         index, away = self.index, self.step.failed
         shards = index.place(named, lambda pair: index.to_text(pair[1]))
-        pks = {shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away}
+        pks: dict[Declaration, set[Any]] = {
+            shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
+        }
         push = _Push(self.step)
         push.write(pks)
         self.step.require()
@@ -75,8 +79,8 @@ class _Router(Drain):
         """A shard that can't be reached is rebuilt when it returns."""
         index, away = self.index, tuple(self.step.failed)
         shards = [shard for shard in index.holders if shard not in away]
-        members = rebuild(index, parts=shards, polite=True)
-        written = {shard: built(shard) for shard in shards}
+        members = rebuild_holders(index, shards, polite=True)
+        written: dict[Declaration, Written] = {shard: built(shard) for shard in shards}
         # Before the marks are deleted. If they are not, these shards are rebuilt without need.
         names = [shard.name for shard in away]
         Generation.objects.using(index.get_using()).filter(index__in=names).update(generation="", building="")

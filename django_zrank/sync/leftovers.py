@@ -109,8 +109,8 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
 
 
 def _registered() -> set[str]:
-    """Return the names of all indexes, and of their shards."""
-    return {part.name for index in registry.all() for part in (index, *index.holders)}
+    """Return the names of all indexes, and of what holds their members."""
+    return {holder.name for index in registry.all() for holder in (index, *index.holders)}
 
 
 def _databases(aliases: Iterable[str]) -> Iterator[str]:
@@ -146,13 +146,13 @@ def _delete(rows: Any) -> int:
 
 def pending_elsewhere(index: Declaration) -> tuple[int, str]:
     """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it is
-    not among ``DATABASES``. Parts that can't be reached are left out."""
+    not among ``DATABASES``. Holders that can't be reached are left out."""
     pending, owners = 0, set[str]()
-    for part in index.holders:
+    for holder in index.holders:
         with suppress(IndexUnavailable):
-            store = Store.of(part)
+            store = Store.of(holder)
             (owner,) = store.read_meta("owner")
-            if owner not in ("", TESTS, recorded(part).owner) and (
+            if owner not in ("", TESTS, recorded(holder).owner) and (
                 count := sum(one.waiting(store)[0] for one in installed().values())
             ):
                 pending += count

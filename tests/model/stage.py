@@ -12,7 +12,7 @@ from django_zrank.redis import trust
 from django_zrank.store import Store
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine_part, repair
+from django_zrank.sync.health import Verdict, examine_holder, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import forget, try_push
 from django_zrank.sync.rebuild import rebuild
@@ -153,7 +153,7 @@ class Stage:
             self.actors.popitem()[1].finish()
 
     def is_healthy(self) -> bool:
-        return examine_part(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
+        return examine_holder(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
 
     def values(self) -> tuple[float, ...]:
         found = contents(PlayerAscending)

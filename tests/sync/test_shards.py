@@ -34,12 +34,12 @@ from django_zrank.sync import drain as drain_module
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
-from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.health import Verdict, examine, examine_holder, repair
 from django_zrank.sync.in_step import InStep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.rebuild import rebuild, rebuild_holders
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
@@ -286,7 +286,7 @@ class TestOneShardIsAway:
         assert len(rebuilds) == 1  # the others are not built again
         self.is_away = False
         breaker.forget()
-        assert examine_part(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Verdict.FOREIGN
         sync(players)
         assert len(rebuilds) == 2
         assert_mirrors(PlayerAscending)
@@ -309,9 +309,9 @@ class TestOneShardIsAway:
 
         self.is_away = False
         just_before(monkeypatch, Store, "swap_rebuilt", mark_all)
-        rebuild(players, parts=[lost])
+        rebuild_holders(players, [lost])
         assert set(contents(lost).values()) != {50}
-        assert examine_part(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Verdict.FOREIGN
         sync(players)
         assert_mirrors(PlayerAscending)
 
@@ -512,9 +512,9 @@ def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) 
     restart(behind)
     assert repair(players) is Verdict.RESTARTED
     assert sorted(int(mark.member) for mark in waiting_marks(players)) == members_of(behind)
-    assert [part for part in players.holders if examine_part(part) is Verdict.BEHIND] == [behind]
+    assert [part for part in players.holders if examine_holder(part) is Verdict.BEHIND] == [behind]
     drain(players, limit=1)
-    assert examine_part(behind) is Verdict.BEHIND  # others of its marks wait
+    assert examine_holder(behind) is Verdict.BEHIND  # others of its marks wait
     sync(players)
     assert_mirrors(PlayerAscending)
     assert examine(players) is Verdict.HEALTHY
@@ -538,7 +538,7 @@ def test_a_replay_ends_though_marks_of_another_shard_wait(
     lose(away)
     drain(players)
     assert waiting_marks(players).count() == 1
-    assert examine_part(behind) is Verdict.HEALTHY
+    assert examine_holder(behind) is Verdict.HEALTHY
 
 
 def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -611,7 +611,7 @@ def test_a_release_with_another_number_works_off_no_mark(
 def test_former_shards_go_though_the_new_ones_were_built_one_by_one(players: RankIndex) -> None:
     split(PlayerAscending, 2)
     for part in players.holders:
-        rebuild(players, parts=[part])
+        rebuild_holders(players, [part])
     Generation.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
     sync(players)
     rows = Generation.objects.filter(index__startswith=players.name)
@@ -703,7 +703,7 @@ class TestLinks:
             assert drain(accounts) == 0
         waiting = waiting_marks(accounts).values_list("member", flat=True)
         assert {accounts.holder_of(member) for member in waiting} == {away}
-        assert examine_part(away) is Verdict.BEHIND
+        assert examine_holder(away) is Verdict.BEHIND
         breaker.forget()
         drain(accounts)
         assert examine(accounts) is Verdict.HEALTHY
@@ -818,7 +818,7 @@ def test_whatever_happens(
             save()
 
     def part() -> None:
-        rebuild(index, parts=[chance.choice(index.holders)])
+        rebuild_holders(index, [chance.choice(index.holders)])
 
     does: dict[str, Callable[[], Any]] = {
         "save": save,
