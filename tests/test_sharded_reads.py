@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.methods import methods
 from django_zrank.queries import sharded
-from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBetween
+from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBeside, PageBetween
 from django_zrank.queries.positions import BarePosition, Locate, Placements
 from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
@@ -157,6 +157,11 @@ def test_pages_are_those_of_one_ranking(
     for member in members[:2]:
         around = PageAround(member, limit)
         assert both.of_shards(around, view) == both.of_whole(around, view)
+        (placed,) = both.of_whole(Locate([member]), view).found
+        for is_after in (True, False) if placed else ():
+            for score in (placed.score, placed.score - 1, placed.score + 1):  # those that have left it, too
+                beside = PageBeside(score, placed.stored, 1 + limit, is_after)
+                assert both.of_shards(beside, view) == both.of_whole(beside, view)
         above = PageAbove(member)
         assert both.of_shards(above, view) == both.of_whole(above, view)
     for offset in (0, first):
@@ -187,6 +192,9 @@ def test_round_trips_are_counted() -> None:
     assert both.rounds == 1
     both.of_shards(PageAround("3777", 10), view)
     assert both.rounds == 2
+    for method, rounds in (("ordinal", 1), ("competition", 2)):
+        both.of_shards(PageBeside(3777.0, b"3777", 10, is_after=True), view.by(method))
+        assert both.rounds == rounds
     for method, rounds in (("ordinal", 2), ("competition", 3)):
         both.of_shards(PageAbove("3777"), view.by(method))
         assert both.rounds == rounds

@@ -19,7 +19,7 @@ from ..redis import scripts
 from ..redis.keys import Keys
 from .counts import CountFacet, Size
 from .draws import Draw, Ends, Moved, Sample
-from .pages import Page, PageAbove, PageAround, PageAt, PageBetween, parse_page
+from .pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
 from .positions import BarePosition, Locate, Location, Locations, Placement, Placements
 from .query import Query, Question, Several, Shards, together
 from .view import View
@@ -364,6 +364,17 @@ class ShardedView:
         page = Page(around.size, first, around.size - first, first, [])
         return (yield from self._numbered(page, members))
 
+    def page_beside(self, question: PageBeside) -> Query[Page]:
+        """A page before or after a sort key. One round trip; two if ranks aren't ordinal."""
+        sort_key, limit = SortKey(question.score, question.stored), question.limit
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            return (0, min(limit + 1, size - position)) if question.is_after else (min(limit, position), 0)
+
+        around, members = yield from self.read_around(sort_key, spans, self.share(limit + 1))
+        first = around.position - spans(around.size, around.position)[0]
+        return (yield from self._numbered(Page(around.size, first, around.size - first, first, []), members))
+
     def page_above(self, question: PageAbove) -> Query[Page | None]:
         """The last member that ranks better than a member, then that one. Two round trips; three if ranks aren't
         ordinal."""
@@ -491,6 +502,7 @@ _ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
     PageAbove: ShardedView.page_above,
     PageAround: ShardedView.page_around,
     PageAt: ShardedView.page_at,
+    PageBeside: ShardedView.page_beside,
     PageBetween: ShardedView.page_between,
     Placements: ShardedView.placements,
     Several: lambda sharded, several: several.joined(

@@ -235,7 +235,10 @@ class IndexAutoSchema(AutoSchema):
     _describe_me = _describe_retrieve
 
     def _describe_around(self, view: Any) -> Schema:
-        return object_schema(results={"type": "array", "items": self._get_result_schema(view)})
+        link = {"type": "string", "format": "uri", "nullable": True}
+        return object_schema(
+            next=link, previous=link, results={"type": "array", "items": self._get_result_schema(view)}
+        )
 
     def _describe_gap(self, view: Any) -> Schema:
         result, null = self._get_result_schema(view), {"enum": [None]}

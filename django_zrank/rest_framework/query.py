@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
+from ..codec.cursors import decode_cursor
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.kinds import Schema, kind_of
@@ -172,6 +173,21 @@ class PointField(QueryField):
             raise ValueError(text) from error
         self.index.ordering.ahead_of(value, reverse=False)
         return value
+
+
+class CursorField(QueryField):
+    """A cursor: the sort key of a member."""
+
+    default_error_messages = {"invalid": _("This is not a cursor.")}
+    schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+
+    def __init__(self, index: RankIndex, **options: Any) -> None:
+        super().__init__(**options)
+        self.index = index
+
+    def parse(self, text: str) -> str:
+        decode_cursor(self.index, text)
+        return text
 
 
 class RanksField(QueryField):
@@ -512,14 +528,32 @@ class MineQuery(QuerySerializer):
         return {**super().get_parameters(), "member": MemberField(self.index, help_text=help_text)}
 
 
-class AroundQuery(QuerySerializer):
-    """The query string of ``GET /leaderboard/<pk>/around/``."""
+class NumberQuery(QuerySerializer):
+    """The query string of an action that returns ``n`` results."""
 
     n_text = _("The number of members.")
 
     def get_parameters(self) -> dict[str, Any]:
         n = IntegerField(min_value=1, max_value=self.context["max_n"], help_text=self.n_text)
         return {**super().get_parameters(), "n": n}
+
+
+class AroundQuery(NumberQuery):
+    """The query string of ``GET /leaderboard/<pk>/around/``."""
+
+    def get_parameters(self) -> dict[str, Any]:
+        after = _("The cursor of an earlier response: the members after that.")
+        before = _("The cursor of an earlier response: the members before that.")
+        cursors = {
+            "after": CursorField(self.index, help_text=after),
+            "before": CursorField(self.index, help_text=before),
+        }
+        return {**super().get_parameters(), **cursors}
+
+    def get_field(self, name: str, data: QueryDict) -> Any:
+        if name == "before" and "after" in data:
+            raise serializers.ValidationError([_("Give either after or before.")], code="invalid")
+        return super().get_field(name, data)
 
 
 class MeQuery(MineQuery, StandingQuery):
@@ -530,7 +564,7 @@ class AroundMeQuery(MineQuery, AroundQuery):
     """The query string of ``GET /leaderboard/me/around/``."""
 
 
-class CountsQuery(AroundQuery):
+class CountsQuery(NumberQuery):
     """The query string of ``GET /leaderboard/counts/``."""
 
     n_text = _("The number of values.")
@@ -542,7 +576,7 @@ class CountsQuery(AroundQuery):
         return {**super().get_parameters(), "facet": facet}
 
 
-class RecommendationQuery(AroundQuery):
+class RecommendationQuery(NumberQuery):
     """The query string of ``GET /recommendations/``."""
 
     switches: ClassVar[Mapping[str, tuple[Sequence[str], Any]]] = {

@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache, partial
 from heapq import nsmallest
+from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
@@ -30,13 +31,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField
 from rest_framework.settings import api_settings
+from rest_framework.utils.urls import remove_query_param, replace_query_param
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
 from ..codec.fields import follow
 from ..codec.kinds import kind_of
 from ..conf import get_settings
-from ..entries import Entry
+from ..entries import Entry, EntryPage
 from ..exceptions import NotRanked
 from ..index import Band, RankIndex
 from ..ranking import Ranking
@@ -59,6 +61,9 @@ __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "Score
 logger = logging.getLogger("django_zrank")
 
 _counts = KeptCounts()
+
+_HIDDEN_PAGES: Final = 20
+"""The most pages in a row that a request reads until one has a member that the view's queryset shows."""
 
 
 @cache
@@ -601,10 +606,48 @@ class LeaderboardViewSet(IndexViewSet):
 
         n: the number of members. Near an end of the ranking, more of them are on the other side.
 
+        after, before: a cursor, as next and previous have it, for the members after or before it.
+
         member: with me in the path, the id of the member, if several of yours match the filters.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
-        return Response({"results": self.get_results(self.get_filtered().around(self._get_named(), n))})
+        member, ranking = self._get_named(), self.get_filtered()
+        is_turned = not self.arguments.keys().isdisjoint(("after", "before"))
+        # A cursor tells whose it is, so those of members that are hidden aren't shown either.
+        for page in islice(
+            self._turn(ranking, n) if is_turned else [ranking.around(member, n)], _HIDDEN_PAGES
+        ):
+            rows = self._get_rows(page) if self.shows_rows() else None
+            shown = [entry for entry in page if rows is None or entry.pk in rows]
+            if shown:
+                break
+        is_last = not shown or (shown[-1] == page[-1] and not page.has_next)
+        is_first = not shown or (shown[0] == page[0] and not page.has_previous)
+        return Response(
+            {
+                "next": None if is_last else self._get_link(after=ranking.cursor(shown[-1])),
+                "previous": None if is_first else self._get_link(before=ranking.cursor(shown[0])),
+                "results": self.get_results(shown, rows),
+            }
+        )
+
+    def _turn(self, ranking: Ranking, n: int) -> Iterator[EntryPage[Any]]:
+        """Yield the page that the request's cursor leads to, then those that follow in that direction."""
+        is_after = "after" in self.arguments
+        start: Any = self.arguments["after" if is_after else "before"]
+        while start is not None:
+            page = (ranking.after if is_after else ranking.before)(start, n)
+            yield page
+            has_more = page and (page.has_next if is_after else page.has_previous)
+            start = page[-1 if is_after else 0] if has_more else None
+
+    def _get_link(self, **cursor: str) -> str:
+        """Return the URL of this request, with another cursor."""
+        url = self.request.build_absolute_uri()
+        for name in ("after", "before"):
+            url = remove_query_param(url, name)
+        ((name, value),) = cursor.items()
+        return str(replace_query_param(url, name, value))
 
     @action(detail=True)
     def gap(self, request: Request, *args: Any, **kwargs: Any) -> Response:

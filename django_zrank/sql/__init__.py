@@ -21,7 +21,7 @@ from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
-from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBetween
+from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
 from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations, Placement, Placements
 from ..queries.query import Question, Several
 from ..queries.view import View
@@ -176,6 +176,21 @@ def _page_above(rows: Rows, view: View, question: PageAbove) -> Page | None:
     return page
 
 
+def _page_beside(rows: Rows, view: View, question: PageBeside) -> Page:
+    is_after = question.is_after
+    start, size = rows.at(question.score, question.stored), rows.passing.count()
+    beside = rows.passing.filter(rows.apart(start, higher=view.reverse != is_after))
+    nearest = beside.order_by(*rows.best_first(view.reverse == is_after)).values_list("pk", *rows.columns)
+    found = [rows.row(pk, values) for pk, *values in nearest[: question.limit + is_after]]
+    if not found:
+        first = size if is_after else 0
+        return Page(size, first, size - first, first, [])
+    best = found[0] if is_after else found[-1]
+    (position, before) = _count_better(rows, view, [rows.at(best.score, best.stored)])[1][best.member]
+    members = [(row.stored, row.score) for row in (found if is_after else found[question.limit - 1 :: -1])]
+    return Page(size, position, size - position, before, members)
+
+
 def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
     better = rows.beyond(question.best, "gt" if view.reverse else "lt")
     worse = rows.beyond(question.worst, "lt" if view.reverse else "gt")
@@ -239,6 +254,7 @@ _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
     PageAbove: _page_above,
     PageAround: _page_around,
     PageAt: _page_at,
+    PageBeside: _page_beside,
     PageBetween: _page_between,
     Placements: _placements,
     Size: _size,

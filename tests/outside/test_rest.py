@@ -29,7 +29,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
 
-from django_zrank import RankIndex
+from django_zrank import Entry, RankIndex
 from django_zrank import rest_framework as api
 from django_zrank.health import health
 from django_zrank.rest_framework import IsOwner, LeaderboardViewSet, RecommendationViewSet, ScoreViewSet
@@ -299,6 +299,7 @@ def misspelt(value: str) -> Iterator[str]:
 
 KEY = UUID(int=10)
 MOMENT = datetime(2026, 11, 12, tzinfo=UTC)
+CURSOR = Players.ranking.cursor(Entry(12, 12, 1, (12,)))
 
 SPELLINGS: list[tuple[str, str, str]] = [
     # A path, the name of a parameter ("" for a part of the path) and a value; {} is the value in a path.
@@ -309,6 +310,7 @@ SPELLINGS: list[tuple[str, str, str]] = [
     ("hiding/leaderboard/", "page", "01"),
     ("hiding/leaderboard/", "page_size", "12"),
     ("hiding/leaderboard/me/around/", "n", "12"),
+    *(("hiding/leaderboard/me/around/", name, CURSOR) for name in ("after", "before")),
     ("hiding/leaderboard/me/", "member", "{player}"),
     ("hiding/leaderboard/counts/?facet=bio", "n", "12"),
     ("hiding/leaderboard/{}/", "", "{player}"),

@@ -390,7 +390,8 @@ class TestAround:
         for path in ("me/", f"{me.pk}/"):
             for query, n in (({}, 10), ({"n": 5}, 5), ({"n": 1}, 1), ({"n": 500}, 41)):
                 answer = ask(client, f"{URL}{path}around/", **query)
-                assert list(answer) == ["results"]
+                assert list(answer) == ["next", "previous", "results"]
+                assert (answer["next"], answer["previous"]) == (None, None) or n < 41
                 ranks = [result["rank"] for result in answer["results"]]
                 assert len(ranks) == n
                 assert 21 in ranks
@@ -407,6 +408,77 @@ class TestAround:
         for level, expected in ((120, [120, 119, 118]), (80, [82, 81, 80])):
             pk = Player.objects.get(level=level).pk
             assert levels(ask(client, f"{URL}{pk}/around/", n=3)["results"]) == expected
+
+    def test_pages_up_and_down(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        for path in ("me/", f"{me.pk}/"):
+            first = ask(client, f"{BOARD}{path}around/", n=3)
+            assert levels(first["results"]) == [101, 100, 99]
+            for link, expected in (("next", range(98, 79, -1)), ("previous", range(102, 121))):
+                found, page = [], first
+                while url := page[link]:
+                    page = client.get(url).json()
+                    some = levels(page["results"])
+                    found += some if link == "next" else some[::-1]
+                    assert [one["rank"] for one in page["results"]] == [121 - level for level in some]
+                assert found == [*expected]
+            following = client.get(first["next"]).json()
+            assert levels(client.get(following["previous"]).json()["results"]) == [101, 100, 99]
+
+    def test_pages_with_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        page = ask(client, f"{BOARD}me/around/", bio="kantou", n=2)
+        found = levels(page["results"])
+        while page["next"]:
+            assert "bio=kantou" in page["next"]
+            page = client.get(page["next"]).json()
+            found += levels(page["results"])
+        kantou = [one.level for one in regions if one.bio == "kantou"]
+        assert found == kantou[kantou.index(100) - 1 :]
+
+    def test_a_page_while_scores_change(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        page = ask(client, f"{BOARD}me/around/", n=3)
+        regions[0].level = 50  # From above to below
+        regions[0].save()
+        regions[-1].level = 150
+        regions[-1].save()
+        assert levels(client.get(page["next"]).json()["results"]) == [98, 97, 96]
+        assert levels(client.get(page["previous"]).json()["results"]) == [104, 103, 102]
+        Player.objects.get(level=99).delete()
+        assert levels(client.get(page["next"]).json()["results"]) == [98, 97, 96]
+
+    def test_hidden_members_have_no_cursor(
+        self, client: APIClient, regions: list[Player], me: Player, django_assert_num_queries: Any
+    ) -> None:
+        """Pages of hidden members alone are passed over."""
+        shown = [120, 110, 105, 100, 90]
+        Player.objects.exclude(level__in=shown).update(name="hidden")
+        url = "/searched/board/me/around/?search=level&n=2"
+        first = page = client.get(url).json()
+        found = levels(page["results"])
+        while page["next"]:
+            page = client.get(page["next"]).json()
+            found += levels(page["results"])
+        assert (found, page["results"]) == ([100, 90], [])
+        page, found = first, []
+        while page["previous"]:
+            page = client.get(page["previous"]).json()
+            found += levels(page["results"])
+        assert found == [105, 110, 120]
+        assert (
+            client.get(first["previous"])
+            .json()["previous"]
+            .endswith(f"before={Regional.ranking.cursor(Regional.ranking.at_rank(16))}&n=2&search=level")
+        )
+
+    def test_invalid_cursors(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
+        good = PlayerRank.ranking.cursor(PlayerRank.ranking.entry(me))
+        assert levels(ask(client, f"{URL}me/around/", after=good, n=1)["results"]) == [99]
+        for name in ("after", "before"):
+            for values in (["x"], [""], [good[:-1]], [f"{good}="], [good, good], ["A" * 9000], ["é"]):
+                with django_assert_num_queries(0):
+                    response = client.get(f"{URL}me/around/", {name: values})
+                assert (response.status_code, list(response.json())) == (400, [name]), values
+        response = client.get(f"{URL}me/around/", {"after": good, "before": good})
+        assert (response.status_code, list(response.json())) == (400, ["before"])
 
     def test_queries(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(1):

@@ -107,7 +107,7 @@ def test_parameters(schema: Schema) -> None:
     assert schema.parameters(PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
     assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id", "in"}
     assert schema.parameters(PATHS["me"]).keys() == common | {"member", "in"}
-    assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
+    assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n", "after", "before"}
     assert schema.parameters(PATHS["gap"]).keys() == common | {"id"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
     draw = {"n", "band", "ranks", "widen", "exclude", "member"}
@@ -203,6 +203,7 @@ def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Pla
         (PATHS["me"], {"in": "region,active,user"}),
         (PATHS["retrieve"], {"in": "user"}),
         (PATHS["around"], {"n": 3}),
+        (PATHS["around"], {"n": 300}),
         (PATHS["gap"], {}),
         ("/own/values/{id}/gap/", {}),
         (PATHS["counts"], {"facet": "user"}),
