@@ -156,7 +156,7 @@ def filled(index: type[Held]) -> Ranking[Any]:
     for number, name in enumerate(FIFTY):
         index.group(name).add(1 + 100 * number)
     shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
-    store = reader_of(index.instance().part_of(str(ME))).store
+    store = reader_of(index.instance().holder_of(str(ME))).store
     store.client.zadd(store.keys.seen(str(ME)), shown)
     return index.ranking
 

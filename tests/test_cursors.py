@@ -59,6 +59,9 @@ class Walk:
         n: int,
     ) -> None:
         self.ranking, self.passes, self.put, self.n = ranking, passes, put, n
+        self.left = 300
+        """Pages after which the walk has got stuck."""
+
         self.rows, self.happens, self.steady = dict(population), list(happens), set(population)
         put(self.rows)
 
@@ -68,6 +71,8 @@ class Walk:
     def check(self, page: EntryPage[Any]) -> EntryPage[Any]:
         """Compare a page with the sorted list, then let something happen."""
         oracle, pks = self.oracle(), [entry.pk for entry in page]
+        self.left -= 1
+        assert self.left
         assert page == oracle.entries(pks)
         if pks:
             first = oracle.pks.index(pks[0])

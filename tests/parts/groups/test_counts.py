@@ -143,12 +143,12 @@ def write(
 ) -> None:
     """Write the memberships of members, as a push does, or as a rebuild, of which no process has heard yet."""
     instance = index.instance()
-    for part in instance.parts:
+    for part in instance.holders:
         store = reader_of(part).store
         live = zrank.hget(store.keys.meta, "generation").decode()
         new = f"{live.partition('-')[0]}-{Random(live).random()}" if swaps else live
         for pk, row in rows.items():
-            if instance.part_of(str(pk)) is part:
+            if instance.holder_of(str(pk)) is part:
                 _, tie = instance.ordering.encode([row[path] for path in instance.ordering.paths])
                 many = {path: value if path == "tags" else [value] for path, value in row.items()}
                 names = instance.faceting.rankings({path: values or [None] for path, values in many.items()})
