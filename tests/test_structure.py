@@ -137,7 +137,7 @@ LAYERS = [
     "sync",
     "erase.erasure",
     "checks",
-    "idle write_behind sync.flush shards",
+    "idle write_behind groups.extension sync.flush shards",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]

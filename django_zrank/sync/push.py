@@ -15,11 +15,13 @@ from django.db import connections
 from django.utils import timezone
 
 from ..codec.units import Number
+from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
 from ..members import batched
 from ..queries.query import Query
+from ..recent import Recent
 from ..redis import trust
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
@@ -45,6 +47,12 @@ _ATTEMPTS: Final = 10
 
 _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
+
+_KEPT: Final = 1.0
+"""Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
+to be older than the read of the rows: an older one is refused more often, but nothing is ever wrongly written."""
+
+_kept: Recent[Epoch] = Recent()
 
 
 def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
@@ -100,6 +108,11 @@ class Push:
     def write_batch(self, todo: Mapping[Declaration, list[Any]]) -> None:
         """Write members until all are written here or by others."""
         step, refusals = self.step, defaultdict[Declaration, int](int)
+        if self.saved:
+            for index in todo:
+                if index not in self.epochs and (kept := _kept.get(_place(index))):
+                    self.epochs[index] = kept
+                    refusals[index] = -1  # a refusal under a token from before the commit says nothing
         for _ in range(_ATTEMPTS):
             if new := [index for index in todo if index not in self.epochs]:
                 if len(new) > 1:
@@ -117,7 +130,8 @@ class Push:
             )
 
     def begin(self, index: Declaration) -> Query[Epoch]:
-        return known(index, (yield from self.step.stores[index].beginning_write()))
+        epoch = known(index, (yield from self.step.stores[index].beginning_write()))
+        return _kept.keep(_place(index), epoch, _KEPT) if self.saved else epoch
 
     def read(self, todo: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
         """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
@@ -166,7 +180,9 @@ class Push:
         self.written[index] = Written(
             first.generation, int(first.term), result.version, self.nonce, epoch.required
         )
-        self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
+        epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
+        if self.saved:
+            _kept.replace(_place(index), epoch)
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -179,6 +195,11 @@ def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, lis
     for index, pks in members.items():
         found.setdefault(index.declared, []).extend(pks)
     return found
+
+
+def _place(index: Declaration) -> tuple[str, str, str]:
+    """Return what tells apart indexes whose epochs are kept."""
+    return get_settings().key_prefix, index.name, index.get_using()
 
 
 def known(index: Declaration, epoch: Epoch) -> Epoch:
@@ -202,6 +223,7 @@ def forget(index: Declaration) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
     rows.forget(index.declared)
     trust.forget(index)
+    _kept.forget(_place(index))
 
 
 def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
