@@ -11,7 +11,7 @@ from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
 from ..codec.shards import whole_of
-from ..conf import get_settings
+from ..conf import get_settings, key_prefix
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
 from ..queries.query import Once, Query, drive, one
@@ -43,7 +43,7 @@ class Executor:
 
     @property
     def keys(self) -> Keys:
-        return Keys.of(get_settings().key_prefix, self.name)
+        return Keys.of(key_prefix(), self.name)
 
     @property
     def client(self) -> Redis:
@@ -64,7 +64,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """The same keys; None until they have been read."""
-        return _live.get(Keys.of(get_settings().key_prefix, self.name))
+        return _live.get(Keys.of(key_prefix(), self.name))
 
     def learn(self) -> Keys:
         """Read from Redis which generation is live ('' for none), and return its keys."""
