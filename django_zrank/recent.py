@@ -29,6 +29,12 @@ class Recent(Generic[Value]):
         self._kept[key_prefix(), key] = monotonic() + seconds, value
         return value
 
+    def replace(self, key: Hashable, value: Value) -> None:
+        """Replace a value. The new one expires when the old one would have."""
+        own = key_prefix(), key
+        if found := self._kept.get(own):
+            self._kept[own] = found[0], value
+
     def forget(self, key: Hashable) -> None:
         self._kept.pop((key_prefix(), key), None)
 

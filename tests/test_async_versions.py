@@ -42,7 +42,7 @@ OPERATORS = {
 }
 """The asynchronous versions of operators."""
 
-PURE = {"filter", "exclude", "by", "reversed", "using", "within"}
+PURE = {"cursor", "filter", "exclude", "by", "reversed", "using", "within"}
 """Methods that ask nothing."""
 
 

@@ -102,7 +102,10 @@ def test_what_is_kept_for_a_moment_is_kept_for_one_tenant() -> None:
     for name, value in (("a", 1), ("b", 2)):
         with tenant(name):
             assert kept.get("x") is None
-            kept.keep("x", value, 60)
+            kept.replace("x", 0)
+            assert kept.get("x") is None
+            kept.keep("x", -1, 60)
+            kept.replace("x", value)
     with tenant("a"):
         assert kept.get("x") == 1
         kept.forget("x")

@@ -95,7 +95,7 @@ class Group:
         if len(texts) > _CLAIMED:
             raise ValueError(f"members: expected at most {_CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
-        for part, some in index.split(texts).items():
+        for part, some in index.place(texts).items():
             try:
                 keys = group_keys(reader_of(part).keys, self._key)
                 call = Call(CLAIM_MEMBERS, keys, some, 5 * len(some))
@@ -160,7 +160,7 @@ class Group:
         """Return true if ``member`` is in the group."""
         (text,) = self._texts([member])
         # Of its own shard alone: others may be away.
-        reader = reader_of(self.index.part_of(text))
+        reader = reader_of(self.index.holder_of(text))
         return (yield from reader.running(partial(count_group, group=self._key, members=[text]))) > 0
 
     acontains = async_version(contains)
@@ -176,7 +176,7 @@ class Group:
     def __iter__(self) -> Batches[Any]:
         """Iterate over the primary keys of the members, in no particular order, about 500 per round trip. Members that
         join or leave in the meantime may be returned or missed. In coroutines, use ``async for``."""
-        unread = [(part, b"0") for part in self.index.parts]
+        unread = [(part, b"0") for part in self.index.holders]
         seen: set[bytes] = set()
 
         def steps() -> Query[Sequence[Any]]:

@@ -27,7 +27,7 @@ def reader_of(index: Declaration) -> Reader:
 def _reader_of(index: Declaration, prefix: str) -> Reader:
     from .reader import Reader, ShardedReader
 
-    return Reader(index) if len(index.parts) == 1 else ShardedReader(index)
+    return Reader(index) if len(index.holders) == 1 else ShardedReader(index)
 
 
 _is_loaded = False

@@ -23,7 +23,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
-from django_zrank.queries.positions import Locate
+from django_zrank.queries.positions import Locate, Placements
 from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
 from django_zrank.queries.sharded import over_shards
@@ -143,6 +143,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_values": lambda store: ask_shards(
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
     ),
+    "read_placements": lambda store: ask(store, Placements("1", ["region"]), method="competition"),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="competition"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "make_intersection": lambda store: ask_combined(Store(store.name), Size()),
