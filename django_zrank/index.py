@@ -29,6 +29,7 @@ companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["shards"] = "django_zrank.shards.extension.Divided"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
+extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 
 class _RankingAccessor:
@@ -49,7 +50,7 @@ class _ScoresAccessor:
 
 class RankIndex(
     Erasing,
-    Grouping,
+    Grouping[Member],
     WriteBehindIndex[Member],
     IdleIndex[Member],
     ShardedIndex[Member],

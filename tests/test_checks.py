@@ -682,7 +682,7 @@ def test_what_is_wrong_is_found(case: Case, settings: Any, monkeypatch: pytest.M
     assert_found(case, settings, monkeypatch)
 
 
-OF_PARTS = {"E035": "write_behind", "E038": "idle", "E039": "shards"}
+OF_PARTS = {"E035": "write_behind", "E038": "idle", "E039": "shards", "E048": "groups"}
 """The ids of errors that parts report."""
 
 WRONG: dict[str, Any] = {
@@ -693,6 +693,7 @@ WRONG: dict[str, Any] = {
     "facets": ("nothing",),
     "idle": ("name", timedelta(days=1)),
     "write_behind": "increment",
+    "group_counts": "region",
     "band": (1, 2, 3),
     "owner": "name",
     "using": "nowhere",

@@ -14,7 +14,7 @@ from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine_holder, repair
 from django_zrank.sync.marks import waiting_marks
-from django_zrank.sync.push import push
+from django_zrank.sync.push import forget, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync
 from tests.dumps import dump, restore
@@ -100,9 +100,11 @@ class Stage:
             return
         who, what = _parse(step)
         if what.startswith("saves member"):
+            what, _, how = what.partition(", ")
             player = self.players[int(what[-1]) - 1]
             if self.is_pushed and who == "the site":
-                self.begin(who, partial(self.save_for_one, player)).until("UPDATE player")
+                work = partial(self.save_for_one, player, keeps_token=bool(how))
+                self.begin(who, work).until("UPDATE player")
             else:
                 self.saves += 1
                 Player.objects.filter(pk=player.pk).update(level=self.saves)
@@ -136,11 +138,14 @@ class Stage:
         self.saves += 1
         Player(pk=player.pk, level=self.saves).save()
 
-    def save_for_one(self, player: Player) -> None:
-        """Save a player, and push it to the index of the story alone: a step of the model reads rows of no other."""
+    def save_for_one(self, player: Player, *, keeps_token: bool = False) -> None:
+        """Save a player, and push it to the index of the story alone: a step of the model reads rows of no other.
+        ``keeps_token``: under the token that the last push has left."""
         with disable_sync():
             self.save(player)
-        push(INDEX, [player.pk])
+        if not keeps_token:
+            forget(INDEX)
+        try_push({INDEX: {player.pk}})
 
     def finish(self) -> None:
         """Let everybody go on to the end, one after the other."""
