@@ -141,7 +141,7 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests that readers of shards send from now on: each is a round trip."""
     from django_zrank.redis import reader
-    from django_zrank.redis.reader import ShardedReader
+    from django_zrank.shards.reader import ShardedReader
 
     monkeypatch.setattr(reader, "_TRUST", 60.0)  # a busy machine takes a second between two calls
     requests: list[Any] = []

@@ -1,13 +1,13 @@
 -- uses: built, clock, sides
 -- Count the members of a band on either side of a member, and deal some of them at random: all draws but the plain one
--- of sample_nearby.lua. The client takes from these cards who may be offered; from several shards, in turn.
+-- of sample_nearby.lua. The client takes from these cards who may be offered.
 --
 -- If the member isn't in this ranking, each side ends among the members with its score. Finding that position takes a
 -- search, so each side is dealt with all of these, and the client passes over those of the other side. The position is
 -- searched for only if they are more than a quarter of a side.
 --
 -- KEYS  ranking  sorted set that is drawn from
---       live     sorted set of the whole index, or of a shard
+--       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
 -- ARGV  generation that the client believes to be live

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.core.cache import caches
+from django.utils.module_loading import import_string
 
 from ..conf import get_settings
 from ..declaration import Declaration
@@ -21,9 +22,8 @@ __all__ = ["areader_of", "reader_of"]
 @cache
 def reader_of(index: Declaration) -> Reader:
     """Return the reader that answers questions about an index from Redis."""
-    from .reader import Reader, ShardedReader
-
-    return Reader(index) if len(index.holders) == 1 else ShardedReader(index)
+    reader: Reader = import_string(index.reader)(index)
+    return reader
 
 
 _is_loaded = False

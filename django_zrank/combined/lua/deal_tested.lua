@@ -5,7 +5,7 @@
 -- only they are dealt: testing those of the ranking would take longer, and a kept intersection wouldn't have new members.
 --
 -- KEYS  ranking  sorted set that is drawn from
---       live     sorted set of the whole index, or of a shard
+--       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
 --       intersection  sorted set of the members that pass the tests, if it has been made
