@@ -9,6 +9,7 @@ them from top to bottom, as a reader does who copies one after the other. Conven
   ``players/models.py`` is added to its own. Tests
   (``TESTS``) are run by ``tests/test_projects.py``, by the runners that they are written for.
 - A block of Celery's is run where Celery is installed, and its tasks are called; elsewhere it is compiled.
+- One that imports django-tenants is compiled; ``tests/test_schemas.py`` runs it where that is installed.
 - Any other block may use what blocks before it have defined, and the names that a page takes for granted (``GRANTED``).
 """
 
@@ -114,6 +115,8 @@ def run(block: Block, names: dict[str, Any]) -> None:
         check_settings(code)
     elif block.file in PROJECT:
         names |= vars(import_module(block.file.removesuffix(".py").replace("/", ".")))
+    elif "django_tenants" in block.imports:
+        pass  # run by tests/test_schemas.py
     elif "celery" not in block.imports:
         exec(code, names)
     elif find_spec("celery"):

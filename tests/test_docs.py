@@ -342,8 +342,8 @@ def test_commands_exist_with_these_options(page: str) -> None:
             pytest.fail(f"{page}: {line}: {error}")
 
 
-EXAMPLES = {"demo", "drf_create_token", "load_atp", "spectacular"}
-"""Commands of the example project, whose own tests run them, and of what it installs."""
+EXAMPLES = {"demo", "drf_create_token", "load_atp", "spectacular", "tenant_command"}
+"""Commands of the example project, whose own tests run them, and of what it installs; and of django-tenants."""
 
 
 def test_the_page_of_commands_names_every_option() -> None:
