@@ -314,3 +314,32 @@ def test_n_is_checked() -> None:
     for n in (0, 10_001, True, "5"):
         with pytest.raises(ValueError, match="n: expected"):
             PlayerRank.ranking.after(Entry(7, 5, 1, (5,)), n)  # type: ignore[arg-type]
+
+
+@pytest.mark.part("sql")
+@pytest.mark.parametrize(
+    ("index", "keys"),
+    [
+        (by("real"), [UUID(int=(7**at * 2**100) % 2**128) for at in range(1, 12)]),
+        (Nicknamed.instance(), ["a", "B", "é", "Z", "10", "9", "a b", "aa", "~", "日"]),
+    ],
+    ids=["uuid", "text"],
+)
+def test_equals_are_in_the_order_of_their_keys_by_sql(db: None, index: RankIndex, keys: list[Any]) -> None:
+    """Also after, and before, one whose row is gone."""
+    (column,) = index.ordering.paths
+    index.model._default_manager.bulk_create(index.model(pk=key, **{column: 5}) for key in keys)
+    ranking = by_sql(type(index))
+    expected = [entry.pk for entry in ranking.top(20)]
+    assert expected == sorted(
+        keys, key=lambda key: str(key).encode(), reverse=index.ordering.first.descending
+    )
+    entries = list(ranking.top(20))
+    for at, entry in enumerate(entries):
+        assert [one.pk for one in ranking.after(entry, 3)] == expected[at + 1 : at + 4]
+        assert [one.pk for one in ranking.before(entry, 3)] == expected[max(0, at - 3) : at]
+    for at in (2, 5):
+        index.model._default_manager.filter(pk=expected[at]).delete()
+        left = [pk for pk in expected[at + 1 :] if index.model._default_manager.filter(pk=pk).exists()]
+        assert [one.pk for one in ranking.after(entries[at], 20)] == left
+        assert not {one.pk for one in ranking.before(entries[at], 20)} & {*left}
