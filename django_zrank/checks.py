@@ -34,7 +34,6 @@ from .capture.watched_tables import unseen_tables, watched_tables
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
-from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
@@ -44,6 +43,7 @@ from .index import RankIndex
 from .methods import method_of, methods
 from .models import Mark
 from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
+from .redis.keys import is_prefix
 from .registry import registry
 from .transactions import is_unsynced
 
@@ -85,6 +85,8 @@ _OF_PARTS: Final[dict[str, Mapping[str, Any]]] = {"unhealthy": fallbacks, "reads
 
 
 def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
+    if name == "key_prefix":
+        return None if callable(value) or is_prefix(value) else "must be text without braces, or a function"
     allowed: Any = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
         return f"must be {getattr(expected, '__name__', expected)}"
@@ -92,8 +94,6 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be at least 1"
     if expected is float and not 0 < value < float("inf"):
         return "must be a positive number of seconds"
-    if name == "key_prefix" and (not value or "{" in value or "}" in value):
-        return "must be text without braces"
     choices = (*_CHOICES.get(name, (value,)), *_OF_PARTS.get(name, ()))
     if value not in choices:
         return f"must be one of {', '.join(map(repr, choices))}"
@@ -535,19 +535,6 @@ def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
             yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
 
 
-_MOST_SHARDS: Final = 1024
-
-
-def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
-    cls, count = type(index), index.get_shards()
-    if type(count) is not int or not 1 <= count <= _MOST_SHARDS:
-        hint = f"A whole number from 1 to {_MOST_SHARDS:,}. A read queries all of them: use no more than servers."
-        yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
-    elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > 255:
-        hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most 255 characters."
-        yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
-
-
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     method = index.get_ranking_method()
     if method not in list(methods):
@@ -707,7 +694,6 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
 _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]], Sequence[str]]]] = {
     "name": (_check_name, ()),
     "model": (_check_model, ()),
-    "shards": (_check_shards, ()),
     "ranking_method": (_check_method, ()),
     "key": (_check_key, ["model"]),
     "order": (partial(_check_parsed, "order"), ["model"]),

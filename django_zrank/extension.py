@@ -75,7 +75,7 @@ class Extension(Generic[Index]):
 
     def column(self, part: Index) -> Any:
         """Return an expression that is read with every row, in the same statement; None for none. ``part``: the index,
-        or one of its shards."""
+        or one of its holders."""
 
     def before_write(self, script: str, part: Index, keys: Keys, noted: Any) -> Preceding | None:
         """Return what precedes ``apply_changes`` or ``load_rows``. ``noted``: the value of :meth:`column` in the last
@@ -90,6 +90,12 @@ class Extension(Generic[Index]):
         """Return fields of ``meta``, with their values, that belong to a build whose rows are about to be read. A build
         without a value (None) has no such field."""
         return {}
+
+    def replacing(self, index: Index) -> None:
+        """Called before a build of an index begins, and before it lists the marks that it covers."""
+
+    def replaced(self, index: Index) -> None:
+        """Called once builds of all that holds its members are live, and again when the index is found healthy."""
 
     # Upkeep
 

@@ -374,7 +374,7 @@ class Ranking(
     def forget(self, member: Any) -> Query[None]:
         """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
         text = self.index.to_text(member)
-        yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
+        yield from reader_of(self.index.holder_of(text)).running(partial(forget_seen, member=text))
 
     aforget = async_version(forget)
 

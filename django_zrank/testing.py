@@ -8,7 +8,6 @@ with a key prefix of its own.
 from __future__ import annotations
 
 import atexit
-import glob
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from .redis import isolation
 from .redis.trust import TESTS
 from .registry import registry
 from .store import Store
-from .sync.each_shard import breaker
+from .sync.breaker import breaker
 from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
@@ -52,7 +51,10 @@ class TestLocation:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.key_prefix = f"{get_settings().key_prefix}-test-{token_hex(4)}"
+        prefix, self.suffix = get_settings().key_prefix, f"-test-{token_hex(4)}"
+        self.key_prefix = (
+            f"{prefix}{self.suffix}" if isinstance(prefix, str) else lambda: prefix() + self.suffix
+        )
 
     def __enter__(self) -> TestLocation:
         return self
@@ -63,7 +65,7 @@ class TestLocation:
 
     def empty(self, client: Redis) -> None:
         """Remove the keys of this process's tests."""
-        for key in client.scan_iter(f"{glob.escape(self.key_prefix)}:*", count=500):
+        for key in client.scan_iter(f"*{self.suffix}:*", count=500):
             client.unlink(key)
 
 
@@ -185,7 +187,7 @@ def reset() -> None:
     breaker.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     servers: dict[str, str] = {}  # by the node of a cluster
-    for index in (part for whole in registry.all() for part in whole.parts):
+    for index in (part for whole in registry.all() for part in whole.holders):
         store, building = Store(index.name, index.layout), index.new_generation()
         node = store.node()
         server = servers[node] = servers.get(node) or store.check_health().server

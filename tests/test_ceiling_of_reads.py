@@ -42,6 +42,7 @@ class Held(CompetitorRank):
     name = "held"
     order = ("-points", "lost")
     facets = ("region", "platform")
+    group_counts = facets
     band = 10**6
 
 
@@ -104,6 +105,8 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "counts": lambda ranking: ranking.filter(group="show").counts("region"),
         "all but": lambda ranking: ranking.exclude(region="a").top(10),
         "joined": lambda ranking: type(ranking.index).group("joined").add(*range(1, 5000)),
+        "counted as joined": lambda ranking: type(ranking.index).group("joined").counts("region"),
+        "left": lambda ranking: type(ranking.index).group("joined").remove(*range(1, 5000)),
         **(STANDINGS if PARTS["statistics"].is_there else {}),
     }
 
@@ -159,7 +162,7 @@ def filled(index: type[Held]) -> Ranking[Any]:
     for number, name in enumerate(FIFTY):
         index.group(name).add(1 + 100 * number)
     shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
-    store = reader_of(index.instance().part_of(str(ME))).store
+    store = reader_of(index.instance().holder_of(str(ME))).store
     store.client.zadd(store.keys.seen(str(ME)), shown)
     return index.ranking
 

@@ -10,8 +10,7 @@ from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
-from ..codec.shards import whole_of
-from ..conf import get_settings
+from ..conf import get_settings, key_prefix
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
 from ..queries.query import Once, Query, drive, one
@@ -43,7 +42,7 @@ class Executor:
 
     @property
     def keys(self) -> Keys:
-        return Keys.of(get_settings().key_prefix, self.name)
+        return Keys.of(key_prefix(), self.name)
 
     @property
     def client(self) -> Redis:
@@ -64,7 +63,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """The same keys; None until they have been read."""
-        return _live.get(Keys.of(get_settings().key_prefix, self.name))
+        return _live.get(Keys.of(key_prefix(), self.name))
 
     def learn(self) -> Keys:
         """Read from Redis which generation is live ('' for none), and return its keys."""
@@ -155,9 +154,8 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
 
     def not_built(self) -> NotBuilt:
-        return NotBuilt(
-            f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"
-        )
+        declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
+        return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {declared}")
 
 
 def _send(client: Any, request: Request) -> list[Any]:

@@ -148,7 +148,7 @@ class Statistics(Generic[Member]):
         ranks over shards, and with ranks that count no members. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
         location = equal
-        if self.view.method == "ordinal" and self.index.get_shards() == 1:
+        if self.view.method == "ordinal" and len(self.index.holders) == 1:
             location = equal._replace(before=equal.position)
         elif self.view.method != "competition":
             size, location = yield from self._locate(member)
