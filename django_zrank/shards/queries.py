@@ -366,15 +366,20 @@ class ShardedView:
         return (yield from self._numbered(page, members))
 
     def page_beside(self, question: PageBeside) -> Query[Page]:
-        """A page before or after a sort key. One round trip; two if ranks aren't ordinal."""
-        sort_key, limit = SortKey(question.score, question.stored), question.limit
+        """A page before or after a sort key. One round trip for 500 members; one more if ranks aren't ordinal."""
+        page = yield from question.in_pieces(partial(self._beside, question.is_after), _AT_ONCE - 1)
+        return (yield from self._numbered(page, [SortKey(score, stored) for stored, score in page.members]))
+
+    def _beside(self, is_after: bool, score: float, stored: bytes, count: int) -> Query[Page]:
+        """Read ``count`` members before a sort key, or from there on."""
 
         def spans(size: int, position: int) -> tuple[int, int]:
-            return (0, min(limit + 1, size - position)) if question.is_after else (min(limit, position), 0)
+            return (0, min(count, size - position)) if is_after else (min(count, position), 0)
 
-        around, members = yield from self.read_around(sort_key, spans, self.share(limit + 1))
+        around, members = yield from self.read_around(SortKey(score, stored), spans, self.share(count))
         first = around.position - spans(around.size, around.position)[0]
-        return (yield from self._numbered(Page(around.size, first, around.size - first, first, []), members))
+        found = [(one.stored, one.score) for one in members]
+        return Page(around.size, first, around.size - first, first, found)
 
     def page_above(self, question: PageAbove) -> Query[Page | None]:
         """The last member that ranks better than a member, then that one. Two round trips; three if ranks aren't

@@ -146,7 +146,7 @@ PARTS: Final = {
     ),
     "statistics": Part(
         ("django_zrank/statistics", "tests/test_statistics.py"),
-        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
+        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tandings?|Bin|Statistics)\b",
         ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
     ),
     "shards": Part(
