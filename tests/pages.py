@@ -5,7 +5,7 @@ them from top to bottom, as a reader does who copies one after the other. Conven
 
 - ``…`` stands for a reader's own code; it runs as ``...``.
 - A block whose first line is ``# settings.py`` consists of settings: the system checks must accept them.
-- One whose first line names another file is a whole module. ``players/zrank.py`` is the project's own, and
+- One whose first line names another file is a module, or a part of it. ``players/zrank.py`` is the project's own, and
   ``players/models.py`` is added to its own. Tests
   (``TESTS``) are run by ``tests/test_projects.py``, by the runners that they are written for.
 - A block of Celery's is run where Celery is installed, and its tasks are called; elsewhere it is compiled.
@@ -27,7 +27,11 @@ from tests.projects import LIVE, ROOT
 
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
-PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES: Final = [
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+    *(f"tests/{folder}/README.md" for folder in ("benchmarks", "model", "torture")),
+]
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
 

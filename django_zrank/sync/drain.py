@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from itertools import chain, islice
 from time import monotonic
 from typing import Any, Final
@@ -165,11 +164,12 @@ class Drain:
         ``unmark()``) wait on."""
         if marks[0][1] is not None:
             return self.expand(marks)
-        if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
+        if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        parse = cache(key_parser(self.index))  # marks repeat members
-        named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
-        nobody = [mark for mark in marks if parse(mark[2]) is None]
+        parse = key_parser(self.index)
+        pks = {text: parse(text) for text in {text for _, _, text in marks}}  # marks repeat members
+        named = [(mark, pk) for mark in marks if (pk := pks[mark[2]]) is not None]
+        nobody = [mark for mark in marks if pks[mark[2]] is None]
         done = discard(self.index, nobody, patience=self.patience) if nobody else 0
         return done + (self.write(named) if named else 0)
 
