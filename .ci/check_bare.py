@@ -1,5 +1,8 @@
-"""check_bare.py: the installed app works without its optional dependencies, such as Django REST framework and tqdm, and only
-the modules that are about them fail to import. Run it where none of them is installed, from a folder without a checkout."""
+"""check_bare.py: the installed app works without its optional dependencies, such as Django REST framework and tqdm.
+
+Only the modules that are about them fail to import. Run it where none of them is installed, in a folder without a
+checkout.
+"""
 
 import sys
 import tempfile
@@ -57,7 +60,9 @@ package = Path(django_zrank.__file__).parent
 lacking = {}
 for path in sorted(package.rglob("*.py")):
     name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-    if name.startswith("django_zrank.admin") or name.endswith(".__main__"):  # the admin isn't installed in this project
+    if name.startswith("django_zrank.admin") or name.endswith(
+        ".__main__"
+    ):  # the admin isn't installed in this project
         continue
     try:
         import_module(name)
