@@ -18,6 +18,7 @@ from django_zrank.testing import EmbeddedServer
 from tests import settings as environment
 from tests.clusters import Cluster
 from tests.flushing import quick_flush, quick_reset
+from tests.returned_keys import returned_keys
 from tests.servers import RedisServer
 from tests.without_parts.parts import PARTS
 
@@ -97,6 +98,13 @@ def django_db_modify_db_settings(
 def flushed() -> Iterator[None]:
     """Indexes are built quickly before each test, and tables emptied after it."""
     with quick_flush(), quick_reset():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=environment.DATABASE == "mysql")
+def inserted() -> Iterator[None]:
+    """Rows that tests insert together know their keys on MySQL, too."""
+    with returned_keys():
         yield
 
 
