@@ -13,6 +13,7 @@ from unittest import mock
 from uuid import UUID
 
 import pytest
+from django_zrank.queries.sharded import over_shards
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from django_zrank.codec.cursors import decode_cursor, sort_key_at
 from django_zrank.queries import pages
 from django_zrank.queries import sharded as sharded_reads
 from django_zrank.queries.pages import PageAt, PageBeside
-from django_zrank.queries.sharded import over_shards
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
 from tests.rankings import by_sql
