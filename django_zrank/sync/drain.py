@@ -18,6 +18,7 @@ from ..exceptions import Busy, ZRankError
 from ..hooks import divisible
 from ..models import Mark
 from ..recent import Recent
+from ..redis.keys import Keys
 from ..signals import drained
 from ..store import Store
 from ..transactions import PATIENCE, refuse_transaction, without_waiting
@@ -233,8 +234,9 @@ def built(index: Declaration) -> Written:
 _WALKED: Final = 60.0
 """Seconds after which a process starts over with the first mark."""
 
-_walked: dict[str, int] = {}
-"""By index: the id of the last mark that this process has read, if marks wait for what can't be reached."""
+_walked: dict[Keys, int] = {}
+"""By the keys of an index: the id of the last mark that this process has read, if marks wait for what can't be
+reached."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
@@ -254,15 +256,15 @@ def drain_soon(index: Declaration) -> None:
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not _due("drain", index, 1.0):
         return
-    began = monotonic()
+    began, keys = monotonic(), Store.of(index).keys
     if _due("start over", index, _WALKED):  # a mark that is committed late may have a lower id
-        _walked.pop(index.name, None)
+        _walked.pop(keys, None)
     try:
         with without_waiting(connection):
             share = draining(index, _SHARE, 0.0, share=_SHARE)
-            done = share.run(None, _walked.get(index.name, 0))
+            done = share.run(None, _walked.get(keys, 0))
             # From the first mark again, unless some wait on.
-            _walked[index.name] = share.last if share.step.failed or done < share.read else 0
+            _walked[keys] = share.last if share.step.failed or done < share.read else 0
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

@@ -15,7 +15,6 @@ from django.db import connections
 from django.utils import timezone
 
 from ..codec.units import Number
-from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
@@ -46,7 +45,7 @@ _ATTEMPTS: Final = 10
 """The most attempts at a write while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
+"""After two refusals a newer write has won, which read its row after the change was committed (docs/protocol.md)."""
 
 _KEPT: Final = 1.0
 """Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
@@ -197,9 +196,9 @@ def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, lis
     return found
 
 
-def _place(index: Declaration) -> tuple[str, str, str]:
+def _place(index: Declaration) -> tuple[str, str]:
     """Return what tells apart indexes whose epochs are kept."""
-    return get_settings().key_prefix, index.name, index.get_using()
+    return index.name, index.get_using()
 
 
 def known(index: Declaration, epoch: Epoch) -> Epoch:
