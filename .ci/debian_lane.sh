@@ -23,9 +23,9 @@ run() { suite inside sh -c 'cd /opt/suite/checkout && exec "$@"' - python3 -m py
 # What depends on versions: the ORM, triggers, REST, the admin, commands, asyncio, what scripts reply. What takes long and is
 # the same on every version is left to the other lanes: proofs of uniformity and order, shards, clusters, faults, the model.
 elsewhere=(combined torture example benchmarks model test_asking.py test_ceiling_of_reads.py test_cluster.py test_dealing.py test_docs.py
-    test_hold.py test_late_ranks.py test_near.py test_not_built.py test_replicas.py
-    test_shard{s,ed,ed_draws,ed_edges,ed_reads,ed_uniformity,ed_verbs}.py test_structure.py test_uniformity.py
-    sync/test_{breaker,ceiling,failovers,health,histories,limits,pieces,shards,surprises}.py
+    test_hold.py test_near.py test_not_built.py test_replicas.py
+    parts/shards test_structure.py test_uniformity.py
+    sync/test_{breaker,ceiling,failovers,health,histories,limits,pieces,surprises}.py
     sync/test_{verify,verify_calls,verify_facets}.py parts/write_behind/test_scores_{states,wide}.py)
 elsewhere=("${elsewhere[@]/#/--ignore=tests/}")
 run "${elsewhere[@]}"

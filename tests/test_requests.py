@@ -135,6 +135,7 @@ def test_every_question_has_an_answer_by_sql() -> None:
     assert questions() - {Several} == set(answers)
 
 
+@pytest.mark.part("shards")
 def test_every_question_has_an_answer_over_shards() -> None:
     for_one_shard = {BareScore}
     assert questions() - for_one_shard == set(import_module("django_zrank.shards.queries")._ANSWERS)

@@ -28,8 +28,6 @@ from django_zrank.queries.request import Call
 from django_zrank.queries.view import View
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
-from django_zrank.shards.members import Shards
-from django_zrank.shards.queries import over_shards
 from django_zrank.store import Change, Epoch, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill
@@ -45,6 +43,9 @@ NAMED = {script.name: script for script in SCRIPTS}
 
 def ask_shards(store: Store, question: Any, **how: Any) -> Any:
     """The answer to a question over shards, of which there is one."""
+    from django_zrank.shards.members import Shards
+    from django_zrank.shards.queries import over_shards
+
     return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
 
 

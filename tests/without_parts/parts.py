@@ -48,7 +48,7 @@ PARTS: Final = {
             "tests/outside/test_installed_apps.py",
             "tests/outside/test_rest.py",
             "tests/test_kinds.py",
-            "tests/test_sharded_edges.py",
+            "tests/parts/shards/test_edges.py",
             "tests/typed_api.py",
         ),
         r"rest_framework|\bREST\b",
@@ -63,14 +63,14 @@ PARTS: Final = {
             "tests/outside/test_installed_apps.py",
             "tests/test_jobs.py",
             "tests/test_admin.py",
-            "tests/test_sharded_edges.py",
+            "tests/parts/shards/test_edges.py",
             "tests/testapp/admin.py",
         ),
         r"\b[Aa]dmin\b|\b[Jj]obs?\b",
         ((_INDEX, 'companions["django.contrib.admin"]'),),
     ),
     "metrics": Part(
-        ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/test_sharded_edges.py"),
+        ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/parts/shards/test_edges.py"),
         r"\bmetrics\b|prometheus|\bCollector\b",
     ),
     "sql": Part(
@@ -85,7 +85,7 @@ PARTS: Final = {
         ((_INDEX, 'fallbacks["database"]'),),
     ),
     "cluster": Part(
-        ("django_zrank/cluster", "tests/test_cluster.py", "tests/test_sharded_cluster.py"),
+        ("django_zrank/cluster", "tests/test_cluster.py", "tests/parts/shards/test_cluster.py"),
         r"(?<!Galera )[Cc]luster|\b(Ask|Moved|TryAgain|SlotNotCovered)Error",
     ),
     "replicas": Part(
@@ -156,9 +156,7 @@ PARTS: Final = {
             "tests/parts/write_behind/test_scores_releases.py",
             "tests/parts/write_behind/test_shards.py",
             "tests/sync/test_erase.py",
-            "tests/test_sharded.py",
-            "tests/test_sharded_cluster.py",
-            "tests/test_sharded_edges.py",
+            "tests/test_rows.py",
         ),
         r"\b[Ss]hard(s|ed|ing)?\b|[Ss]harded|_shards?\b",
         (

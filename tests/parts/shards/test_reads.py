@@ -18,7 +18,7 @@ from django_zrank.queries.positions import BarePosition, Locate, Placements
 from django_zrank.queries.view import View
 from django_zrank.shards import queries
 from django_zrank.shards.queries import over_shards
-from tests.sharded import COUNTS, Both, divide
+from tests.parts.shards.both import COUNTS, Both, divide
 from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player, Ticket
 from tests.without_parts.parts import PARTS

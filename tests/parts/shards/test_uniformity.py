@@ -18,8 +18,8 @@ from django_zrank.queries.decks import Deck, Hand
 from django_zrank.queries.draws import Draw
 from django_zrank.shards.draws import Decks
 from django_zrank.shards.names import shard_of
+from tests.parts.shards.both import divide
 from tests.parts.shards.test_reads import Bare
-from tests.sharded import divide
 from tests.test_uniformity import LIMIT, Side
 
 pytestmark = pytest.mark.usefixtures("zrank")

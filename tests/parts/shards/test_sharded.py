@@ -23,8 +23,9 @@ from django_zrank.shards.names import name_of, shard_of
 from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
 from tests.builds import accept
+from tests.parts.shards.both import COUNTS
 from tests.populations import fill, load, populate
-from tests.sharded import COUNTS, sharded
+from tests.sharded import sharded
 from tests.test_async_versions import ROWS
 from tests.test_ranking import FACETED, Oracle, assert_same
 from tests.testapp.models import Competitor, Player

@@ -26,9 +26,9 @@ from django_zrank.sync import signal_handlers
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
+from tests.parts.shards.test_sharded import forget_trust
 from tests.scripts import variants
 from tests.test_metrics import scrape
-from tests.test_sharded import forget_trust
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerRank
 
