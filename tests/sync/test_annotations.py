@@ -211,6 +211,10 @@ class Life:
     def do_update(self) -> None:
         Duel.objects.filter(points__lt=0).update(points=F("points") + 3, fought_at=START)
 
+    def do_flip(self) -> None:
+        if duel := self.one(Duel):
+            Duel.objects.filter(pk=duel.pk).update(points=-F("points"))
+
     def do_reweigh(self) -> None:
         weight = self.one(Weight)
         weight.factor += 1
