@@ -245,6 +245,11 @@ class Declaration(MemberCodec, Generic[Member]):
         an index in step whose members others hold. '' if it holds them itself."""
         return ""
 
+    @property
+    def reader(self) -> str:
+        """The dotted path of the class that reads it from Redis, a :class:`~.redis.reader.Reader`."""
+        return "django_zrank.redis.reader.Reader"
+
     @cached_property
     def holders(self) -> tuple[Self, ...]:
         """The indexes that hold the members, each by itself and under its own name in Redis and in the database."""

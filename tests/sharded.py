@@ -8,10 +8,11 @@ from functools import cache
 from typing import Any
 
 from django_zrank import RankIndex
-from django_zrank.queries.query import Query, Question, Shards
-from django_zrank.queries.sharded import over_shards
+from django_zrank.queries.query import Query, Question
 from django_zrank.queries.view import View
 from django_zrank.redis import reader_of
+from django_zrank.shards.members import Shards
+from django_zrank.shards.queries import over_shards
 from django_zrank.store import Store
 from tests.populations import populate
 

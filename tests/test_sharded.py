@@ -18,9 +18,9 @@ from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Generation
 from django_zrank.queries.request import Request
 from django_zrank.redis import executor, reader_of
-from django_zrank.redis.reader import ShardedReader
 from django_zrank.redis.scripts import COUNT_FACET
 from django_zrank.shards.names import name_of, shard_of
+from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
 from tests.builds import accept
 from tests.populations import fill, load, populate

@@ -8,8 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.core.cache import caches
+from django.utils.module_loading import import_string
 
-from ..conf import get_settings
+from ..conf import get_settings, key_prefix
 from ..declaration import Declaration
 
 if TYPE_CHECKING:
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["areader_of", "reader_of"]
 
 
-@cache
 def reader_of(index: Declaration) -> Reader:
-    """Return the reader that answers questions about an index from Redis."""
-    from .reader import Reader, ShardedReader
+    """Return the reader that answers questions about an index from Redis: under each prefix of keys, another one."""
+    return _reader_of(index, key_prefix())
 
-    return Reader(index) if len(index.holders) == 1 else ShardedReader(index)
+
+@cache
+def _reader_of(index: Declaration, prefix: str) -> Reader:
+    reader: Reader = import_string(index.reader)(index)
+    return reader
 
 
 _is_loaded = False

@@ -24,12 +24,12 @@ from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate, Placements
-from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
-from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
+from django_zrank.shards.members import Shards
+from django_zrank.shards.queries import over_shards
 from django_zrank.store import Change, Epoch, Replaced, Store
 from tests.builds import TERM, load_rows, start
 from tests.populations import fill

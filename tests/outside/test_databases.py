@@ -40,6 +40,7 @@ from django_zrank.embedded import EmbeddedServer
 from django_zrank.registry import registry
 from tests.galera import PROVIDER, Node
 from tests.projects import LIVE, SETTINGS, Project
+from tests.settings import DATABASE
 from tests.testapp.models import Competitor
 from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
 
@@ -647,9 +648,7 @@ ON_A_NODE = """{"default": {
 
 needs_galera = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        connection.vendor != "mysql" or not PROVIDER.exists(), reason="needs MariaDB and Galera"
-    ),
+    pytest.mark.skipif(DATABASE != "mariadb" or not PROVIDER.exists(), reason="needs MariaDB and Galera"),
 ]
 
 

@@ -146,8 +146,26 @@ PARTS: Final = {
     ),
     "statistics": Part(
         ("django_zrank/statistics", "tests/test_statistics.py"),
-        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
+        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tandings?|Bin|Statistics)\b",
         ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
+    ),
+    "shards": Part(
+        (
+            "django_zrank/shards",
+            "tests/parts/shards",
+            "tests/parts/write_behind/test_scores_releases.py",
+            "tests/parts/write_behind/test_shards.py",
+            "tests/sync/test_erase.py",
+            "tests/test_sharded.py",
+            "tests/test_sharded_cluster.py",
+            "tests/test_sharded_edges.py",
+        ),
+        r"\b[Ss]hard(s|ed|ing)?\b|[Ss]harded|_shards?\b",
+        (
+            (_INDEX, "import ShardedIndex"),
+            (_INDEX, "    ShardedIndex[Member],"),
+            (_INDEX, 'extensions["shards"]'),
+        ),
     ),
     "write_behind": Part(
         (
