@@ -28,7 +28,6 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from django_zrank import RankIndex
-from django_zrank.admin.columns import RankedAdminMixin
 from django_zrank.declaration import fingerprint
 from django_zrank.models import Mark
 from django_zrank.store import Store
@@ -211,6 +210,10 @@ class Life:
     def do_update(self) -> None:
         Duel.objects.filter(points__lt=0).update(points=F("points") + 3, fought_at=START)
 
+    def do_flip(self) -> None:
+        if duel := self.one(Duel):
+            Duel.objects.filter(pk=duel.pk).update(points=-F("points"))
+
     def do_reweigh(self) -> None:
         weight = self.one(Weight)
         weight.factor += 1
@@ -357,6 +360,8 @@ def test_draws_and_bands(two: Any) -> None:
         assert [entry.pk for entry in ranking.recommend(first, n=5, band=2)] == [second.pk]
         assert list(ranking.recommend(first, n=5, band=1)) == []
         assert [entry.pk for entry in ranking.between(4, 9)] == [first.pk]
+        (best,) = ranking[:1]
+        assert [entry.pk for entry in ranking.after(best, 5)] == [second.pk]
         found = ranking.recommend(first, n=5, band=9, where=Q(points_of__gt=2))
         assert [entry.pk for entry in found] == [second.pk]
     loaded = index.instance().get_queryset().get(pk=first.pk)
@@ -404,10 +409,45 @@ def test_a_column_that_an_annotation_reads_can_be_dropped(declare: Any) -> None:
     assert marks(index.instance().name) == texts(row)
 
 
+@pytest.mark.part("admin")
 def test_the_change_list_sorts_by_it(two: Any) -> None:
+    from django_zrank.admin.columns import RankedAdminMixin
+
     _, first, second, _duel = two
     index = two[0]
     model_admin = type("Ranked", (RankedAdminMixin,), {"rank_index": index})(Competitor, site)
     for is_reversed, best in ((False, first), (True, second)):
         found = Competitor.objects.order_by(*model_admin._order(is_reversed=is_reversed))
         assert found[0] == best
+
+
+@pytest.mark.part("rest_framework")
+def test_the_rest_api(declare: Any) -> None:
+    from rest_framework.test import APIRequestFactory
+
+    from django_zrank.rest_framework import LeaderboardViewSet
+
+    pks = []
+    for points in ([50], [30], [20, 1], []):
+        row = Competitor.objects.create(region="a")
+        Duel.objects.bulk_create(Duel(competitor=row, points=value) for value in points)
+        pks.append(row.pk)
+    index = declare(
+        Competitor,
+        "-total_of",
+        get_queryset=of(total_of=Sum("duels__points"), fought=Count("duels")),
+        facets=("fought",),
+    )
+    sync_now(index)
+    viewset = type("Board", (LeaderboardViewSet,), {"index": index, "permission_classes": ()})
+
+    def ask(action: str, **query: Any) -> Any:
+        response = viewset.as_view({"get": action})(APIRequestFactory().get("/", query))
+        assert response.status_code == 200, response.data
+        return response.data
+
+    assert [(one["pk"], one["score"]) for one in ask("list")["results"]] == list(
+        zip(pks, (50, 30, 21), strict=False)
+    )
+    assert [one["pk"] for one in ask("list", fought="1")["results"]] == pks[:2]
+    assert [one["pk"] for one in ask("list", fought="2")["results"]] == pks[2:3]
