@@ -14,6 +14,7 @@ from .idle.declaration import IdleIndex
 from .methods import methods
 from .ranking import Ranking
 from .scores import Scores
+from .shown.declaration import ShowingIndex
 from .write_behind.declaration import WriteBehindIndex
 
 __all__ = ["Band", "RankIndex"]
@@ -27,6 +28,7 @@ methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
+extensions["shown"] = "django_zrank.shown.extension.Shown"
 
 
 class _RankingAccessor:
@@ -50,6 +52,7 @@ class RankIndex(
     Grouping,
     WriteBehindIndex[Member],
     IdleIndex[Member],
+    ShowingIndex[Member],
     Declaration[Member],
 ):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.

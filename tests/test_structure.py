@@ -130,6 +130,7 @@ LAYERS = [
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",
+    "shown.column shown.entry shown.reading shown.declaration",
     "write_behind.keys write_behind.column write_behind.declaration write_behind.changes write_behind.changing",
     "idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
     "registry",
@@ -137,7 +138,7 @@ LAYERS = [
     "sync",
     "erase.erasure",
     "checks",
-    "idle write_behind sync.flush",
+    "idle shown write_behind sync.flush",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]

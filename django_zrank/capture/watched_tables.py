@@ -187,7 +187,8 @@ def depends_on_time(index: Declaration) -> bool:
 def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""
-    own, others = [index.get_ranked().values_list("pk", *index.ordering.paths).query], list[Query]()
+    paths = *index.ordering.paths, *index.attached_paths()
+    own, others = [index.get_ranked().values_list("pk", *paths).query], list[Query]()
     if index.faceting:
         own.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
     for query in own:

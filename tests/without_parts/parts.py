@@ -47,6 +47,7 @@ PARTS: Final = {
             "tests/rest_framework",
             "tests/outside/test_installed_apps.py",
             "tests/outside/test_rest.py",
+            "tests/parts/shown/test_rest.py",
             "tests/test_kinds.py",
             "tests/test_sharded_edges.py",
             "tests/typed_api.py",
@@ -188,6 +189,15 @@ PARTS: Final = {
             (_INDEX, 'extensions["idle"]'),
             (_SCORES, "import Touching"),
             (_SCORES, "    Touching,"),
+        ),
+    ),
+    "shown": Part(
+        ("django_zrank/shown", "tests/parts/shown"),
+        r"zrank\.shown\b|\b(get_shown|showing|ShowingIndex|ShownEntry|LateShownEntry)\b",
+        (
+            (_INDEX, "import ShowingIndex"),
+            (_INDEX, "    ShowingIndex[Member],"),
+            (_INDEX, 'extensions["shown"]'),
         ),
     ),
     "export": Part(
