@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import JSONField
 from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from ..codec.fields import follow
-from ..codec.kinds import Schema, kind_of
+from ..codec.kinds import Kind, Schema, kind_of
 from ..codec.spelling import REAL, WHOLE
 from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry
@@ -153,11 +152,10 @@ def score_schema(index: RankIndex) -> Schema:
 
 
 def shown_schema(index: RankIndex) -> Schema:
-    """The columns that the index shows, as a response shows them. A file is shown by its name."""
+    """The columns that the index shows, as a response shows them: any JSON of a field that is of no kind."""
     kinds = {path: kind_of([*follow(index.model, path)][-1]) for path in index.attached_paths()}
     schemas = {
-        path: {} if isinstance(kind.field, JSONField) else {**kind.schema, "nullable": True}
-        for path, kind in kinds.items()
+        path: {} if type(kind) is Kind else {**kind.schema, "nullable": True} for path, kind in kinds.items()
     }
     return object_schema(**schemas)
 

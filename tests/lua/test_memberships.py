@@ -58,7 +58,9 @@ ATTACHMENTS = (b"[]", b'["kantou:","\\u0000"]', b"[[")
 FEW = ("1", "2", "3", "ü", "region:kantou")
 
 
-def changes(layout: Layout, *, attached: bool, members: Sequence[str] = FEW) -> st.SearchStrategy[Change]:
+def changes(
+    layout: Layout, members: Sequence[str] = FEW, *, attached: bool = False
+) -> st.SearchStrategy[Change]:
     rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.memberships else st.just(set())
     return st.builds(
         lambda member, score, tie, names, attachment: Change(
