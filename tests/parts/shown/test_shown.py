@@ -8,15 +8,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 from django.db.models import F, Q
 from django.template import Context, Template
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, isolate_apps, override_settings
 from redis import Redis
 
 from django_zrank import RankIndex, Ranking
+from django_zrank.declaration import fingerprint
 from django_zrank.entries import Entries, Entry
 from django_zrank.redis import executor
 from django_zrank.store import Store
@@ -54,6 +56,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "shards": 3,
     },
 }
+
+
+@pytest.fixture(autouse=True)
+def _patient(settings: Any) -> None:
+    settings.ZRANK = {"DATABASE_TIMEOUT": 60.0}
 
 
 @pytest.fixture
@@ -310,6 +317,14 @@ def test_a_rebuild_shows_what_the_pushes_showed(index: type[RankIndex], rows: li
     assert_shown(index.ranking.top(100), 40)
 
 
+@pytest.mark.parametrize("index", [LAYOUTS["bare"]], indirect=True)
+def test_a_rebuild_packs_members_of_different_values_together(index: type[RankIndex]) -> None:
+    """They are in the same rankings: one command writes them."""
+    with mock.patch.object(Store, "_pack", autospec=True, side_effect=Store._pack) as pack:
+        rebuild(index.instance())
+    assert [len(call.args[1]) for call in pack.mock_calls] == [40]
+
+
 def test_verification_finds_a_wrong_value(index: type[RankIndex], zrank: Redis) -> None:
     part = index.instance().parts[0]
     key = Store(part.name).live.memberships
@@ -401,6 +416,27 @@ def test_another_list_of_columns_is_another_declaration(declare: Declare) -> Non
         for more in ({}, {"shown": ("points",)}, {"shown": ("region", "lost")}, {"shown": ("lost", "region")})
     ]
     assert len({*declarations}) == len(declarations)
+
+
+def test_a_column_of_another_type_is_another_declaration() -> None:
+    """Redis holds units of the last place, and datetimes in UTC."""
+    declarations = []
+    for column in (
+        models.DecimalField(max_digits=9, decimal_places=2),
+        models.DecimalField(max_digits=9, decimal_places=3),
+        models.DateTimeField(),
+    ):
+        with isolate_apps("tests.testapp"):
+            meta = type("Meta", (), {"app_label": "testapp", "db_table": "typed"})
+            fields = {"n": models.IntegerField(), "held": column, "Meta": meta, "__module__": __name__}
+            model: Any = type("Typed", (models.Model,), fields)
+        index = type("Typed", (RankIndex,), {"model": model, "order": ("n",), "shown": ("held",)}).instance()
+        for use_tz in (True, False):
+            with override_settings(USE_TZ=use_tz):
+                declarations.append(fingerprint(index))
+    decimals, datetimes = declarations[:4], declarations[4:]
+    assert len({*decimals}) == len({*datetimes}) == 2
+    assert {*decimals}.isdisjoint(datetimes)
 
 
 def test_a_key_of_text(declare: Declare) -> None:
