@@ -16,7 +16,7 @@ run ``manage.py rebuild_zrank``, and ask::
     PlayerRank.ranking.rank(player)
 """
 
-from .entries import Entries, Entry, Recommendations
+from .entries import Entries, Entry, EntryPage, Recommendations
 from .exceptions import IndexUnavailable, NotRanked
 from .index import RankIndex
 from .ranking import Ranking
@@ -25,6 +25,7 @@ from .registry import register
 __all__ = [
     "Entries",
     "Entry",
+    "EntryPage",
     "IndexUnavailable",
     "NotRanked",
     "RankIndex",

@@ -34,7 +34,6 @@ from .capture.watched_tables import unseen_tables, watched_tables
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
-from .codec.shards import name_of
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Declaration, compiled
 from .exceptions import CaptureError
@@ -535,19 +534,6 @@ def _check_decimals(index: RankIndex) -> Iterator[CheckMessage]:
             yield warning(type(index), f".order: {criterion.path} {problem}", hint, "zrank.W003")
 
 
-_MOST_SHARDS: Final = 1024
-
-
-def _check_shards(index: RankIndex) -> Iterator[CheckMessage]:
-    cls, count = type(index), index.get_shards()
-    if type(count) is not int or not 1 <= count <= _MOST_SHARDS:
-        hint = f"A whole number from 1 to {_MOST_SHARDS:,}. A read queries all of them: use no more than servers."
-        yield error(cls, f".shards is {count!r}.", hint, "zrank.E039")
-    elif count > 1 and len(longest := max((part.name for part in index.parts), key=len)) > 255:
-        hint = f"Names of shards, such as {name_of('player', 3, 16)!r}, have at most 255 characters."
-        yield error(cls, f": the name {longest!r} of a shard is too long.", hint, "zrank.E040")
-
-
 def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     method = index.get_ranking_method()
     if method not in list(methods):
@@ -707,7 +693,6 @@ def _check_database(index: RankIndex) -> Iterator[CheckMessage]:
 _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]], Sequence[str]]]] = {
     "name": (_check_name, ()),
     "model": (_check_model, ()),
-    "shards": (_check_shards, ()),
     "ranking_method": (_check_method, ()),
     "key": (_check_key, ["model"]),
     "order": (partial(_check_parsed, "order"), ["model"]),

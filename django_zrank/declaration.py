@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -24,7 +23,6 @@ from .codec.fields import find_model, follow, is_unique, value_field
 from .codec.kinds import kind_of
 from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
-from .codec.shards import name_of, shard_of
 from .codec.units import Band, Distance
 from .conf import get_settings
 from .exceptions import NotRanked
@@ -94,10 +92,6 @@ class Declaration(MemberCodec, Generic[Member]):
     """The database that is mirrored, which ``get_queryset()`` must read. Default: the database to which routers send
     writes of the model."""
 
-    shards: int = 1
-    """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. Changing
-    the number takes a rebuild."""
-
     # Recommendations
 
     band: Band | None = None
@@ -129,9 +123,6 @@ class Declaration(MemberCodec, Generic[Member]):
 
     def get_facets(self) -> Sequence[str | Sequence[str]]:
         return self.facets
-
-    def get_shards(self) -> int:
-        return self.shards
 
     def get_name(self) -> str:
         return type(self).name or (str(self.model._meta.model_name) if self.model else "")
@@ -252,45 +243,39 @@ class Declaration(MemberCodec, Generic[Member]):
         """Return what else tells declarations apart, in a :func:`.fingerprint`."""
         return []
 
-    # Shards: Redis and the database know each by a name of its own
+    # The indexes that hold the members: this one, unless a part divides it among several
 
     @cached_property
-    def whole(self) -> Self:
-        """The index that this one is a part of."""
+    def declared(self) -> Self:
+        """The index that is declared: triggers leave marks under its name. Another one if this one holds a part of its
+        members."""
         return self
 
+    @property
+    def division(self) -> str:
+        """The dotted path of a module whose functions take the place of those that are :func:`.divisible`: they keep
+        an index in step whose members others hold. '' if it holds them itself."""
+        return ""
+
     @cached_property
-    def parts(self) -> tuple[Self, ...]:
-        """The shards, as indexes of other names; the index itself where it has one."""
-        count = self.get_shards()
-        return (
-            (self,)
-            if count == 1
-            else tuple(self.called(name_of(self.name, shard, count)) for shard in range(count))
-        )
+    def holders(self) -> tuple[Self, ...]:
+        """The indexes that hold the members, each by itself and under its own name in Redis and in the database."""
+        return (self,)
 
-    def part_of(self, member: str | bytes) -> Self:
-        """The part of a member, which is given as Redis stores it."""
-        parts = self.parts
-        return parts[0] if len(parts) == 1 else parts[shard_of(member, len(parts))]
+    def holder_of(self, member: str | bytes) -> Self:
+        """Return the index that holds a member, which is given as Redis stores it."""
+        return self
 
-    def split(
+    def may_hold(self, name: str) -> bool:
+        """Return True if an index of this name holds members of this one, or has held them in another release."""
+        return name == self.name
+
+    def place(
         self, items: Iterable[Item], member: Callable[[Item], Any] = lambda item: item
     ) -> dict[Self, list[Item]]:
-        """Return the items that belong to each part. ``member``: a function from an item to the member it is about."""
-        parts, count = self.parts, len(self.parts)
-        if count == 1:
-            return {parts[0]: found} if (found := list(items)) else {}
-        split: list[list[Item]] = [[] for _ in range(count)]
-        for item in items:
-            split[shard_of(member(item), count)].append(item)
-        return {part: own for part, own in zip(parts, split, strict=True) if own}
-
-    def called(self, name: str) -> Self:
-        """A part of this index by its name."""
-        part = copy(self)
-        part.name, part.whole, part.parts = name, self, (part,)
-        return part
+        """Return the items of each holder that has any. ``member``: a function from an item to the member it is
+        about."""
+        return {self: found} if (found := list(items)) else {}
 
     # Members, as Redis holds them
 

@@ -13,7 +13,7 @@ from .codec.entry import Entry
 from .codec.units import Band
 from .declaration import Declaration, Member
 
-__all__ = ["Entries", "Entry", "Recommendations"]
+__all__ = ["Entries", "Entry", "EntryPage", "Recommendations"]
 
 
 @dataclass(eq=False, repr=False)
@@ -73,6 +73,17 @@ class Entries(Sequence[Entry], Generic[Member]):
     async def __aiter__(self) -> AsyncIterator[Entry]:
         for entry in self._entries:
             yield entry
+
+
+@dataclass(eq=False, repr=False)
+class EntryPage(Entries[Member]):
+    """Consecutive members, best first."""
+
+    has_previous: bool
+    """True if there were members before the first one."""
+
+    has_next: bool
+    """True if there were members after the last one."""
 
 
 @dataclass(eq=False, repr=False)

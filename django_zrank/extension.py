@@ -91,6 +91,12 @@ class Extension(Generic[Index]):
         without a value (None) has no such field."""
         return {}
 
+    def replacing(self, index: Index) -> None:
+        """Called before a build of an index begins, and before it lists the marks that it covers."""
+
+    def replaced(self, index: Index) -> None:
+        """Called once builds of all that holds its members are live, and again when the index is found healthy."""
+
     # Upkeep
 
     def work(self, index: Index, *, limit: int | None, patience: float, skip_locked: bool) -> int:

@@ -6,7 +6,8 @@ Functions are named by dotted paths, and imported when they are called: a projec
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from django.utils.module_loading import import_string
 
@@ -18,11 +19,15 @@ __all__ = [
     "combination",
     "combinations",
     "companions",
+    "divisible",
     "fallback",
     "fallbacks",
     "sources",
     "written",
 ]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Fallback(NamedTuple):
@@ -76,6 +81,21 @@ that has to be installed. Arguments: the indexes, and the event that ends the wo
 combinations: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
+
+
+def divisible(
+    function: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    """Let a part take the place of a function of an index that holds its members itself: for an index that has a
+    ``division``, the function of the same name in that module is called."""
+
+    @wraps(function)
+    def call(index: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if index.division:
+            return import_string(f"{index.division}.{function.__name__}")(index, *args, **kwargs)  # type: ignore[no-any-return]
+        return function(index, *args, **kwargs)
+
+    return call
 
 
 def fallback() -> Fallback | None:

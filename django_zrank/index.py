@@ -14,6 +14,7 @@ from .idle.declaration import IdleIndex
 from .methods import methods
 from .ranking import Ranking
 from .scores import Scores
+from .shards.declaration import ShardedIndex
 from .shown.declaration import ShowingIndex
 from .write_behind.declaration import WriteBehindIndex
 
@@ -26,9 +27,11 @@ sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.
 combinations.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
+extensions["shards"] = "django_zrank.shards.extension.Divided"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 extensions["shown"] = "django_zrank.shown.extension.Shown"
+extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 
 class _RankingAccessor:
@@ -49,10 +52,11 @@ class _ScoresAccessor:
 
 class RankIndex(
     Erasing,
-    Grouping,
+    Grouping[Member],
     WriteBehindIndex[Member],
     IdleIndex[Member],
     ShowingIndex[Member],
+    ShardedIndex[Member],
     Declaration[Member],
 ):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.

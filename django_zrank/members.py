@@ -63,7 +63,7 @@ def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
     None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
     shards, and if scores begin in Redis, so that rows are often behind.
     """
-    if len(index.parts) == 1 or index.is_ahead or not isinstance(member, models.Model):
+    if len(index.holders) == 1 or index.is_ahead or not isinstance(member, models.Model):
         return None
     try:
         score, tie = index.ordering.encode(values_of(index, member))

@@ -21,7 +21,7 @@ from prometheus_client import Metric
 
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
-from .sync.each_shard import breaker
+from .sync.breaker import breaker
 from .sync.gauges import Gauges, read_gauges
 from .sync.health import Verdict
 

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 from django.db import models
 
+from .codec.cursors import encode_cursor, sort_key_at
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, ranking_of, uncovered
 from .codec.units import Band
 from .declaration import Declaration, Member
-from .entries import Entries, Recommendations
+from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .hooks import combination, fallback, sources
 from .members import batched, members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_seen
-from .queries.pages import Bound, Page, PageAround, PageAt, PageBetween
+from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween
 from .queries.positions import BarePosition, BareScore, Locate, Location
 from .queries.query import IS_SYNC, Answer, Query, Question, Several, drive
 from .queries.request import Blocking
@@ -373,7 +374,7 @@ class Ranking(
     def forget(self, member: Any) -> Query[None]:
         """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
         text = self.index.to_text(member)
-        yield from reader_of(self.index.part_of(text)).running(partial(forget_seen, member=text))
+        yield from reader_of(self.index.holder_of(text)).running(partial(forget_seen, member=text))
 
     aforget = async_version(forget)
 
@@ -451,15 +452,59 @@ class Ranking(
         return self._entries((yield from self._ask(PageAt(first, limit))))
 
     @verb
-    def around(self, member: Any, n: int = 10) -> Query[Entries[Member]]:
+    def around(self, member: Any, n: int = 10) -> Query[EntryPage[Member]]:
         """``n`` members with ``member`` in the middle. Near an end of the ranking, more members from the other side
-        fill the page. Raises :exc:`~django_zrank.NotRanked`."""
+        fill the page. Continue with :meth:`before` and :meth:`after`. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
         if page is None:
             raise self._not_ranked(member)
-        return self._entries(page)
+        return self._entry_page(page)
 
     aaround = async_version(around)
+
+    @verb
+    def after(self, entry: Entry | str, n: int = 10) -> Query[EntryPage[Member]]:
+        """The ``n`` members after ``entry``, best first: the next page, if it is the last entry of this one.
+
+        ``entry``: an entry of any page of the index, or its :meth:`cursor`. The page begins where the member stood when
+        the entry was read, even if it has moved or left. A member that doesn't move is on exactly one of several pages
+        that are read in this way, whatever others do. Raises ``ValueError``.
+        """
+        return self._beside(entry, _at_most("n", n), is_after=True)
+
+    aafter = async_version(after)
+
+    @verb
+    def before(self, entry: Entry | str, n: int = 10) -> Query[EntryPage[Member]]:
+        """The last ``n`` members before ``entry``, best first: the previous page, if it is the first entry of this one.
+        The same applies as to :meth:`after`."""
+        return self._beside(entry, _at_most("n", n), is_after=False)
+
+    abefore = async_version(before)
+
+    def _beside(self, entry: Entry | str, n: int, *, is_after: bool) -> Query[EntryPage[Member]]:
+        try:
+            score, stored = sort_key_at(self.index, entry)
+        except ValueError as error:
+            raise ValueError(f"entry: {error}") from None
+        page = yield from self._ask(PageBeside(score, stored, n, is_after))
+        # Ranks are counted from the first one on, even if that is the entry itself.
+        own = int(is_after and page.members[:1] == [(stored, score)])
+        return self._entry_page(page, slice(own, own + n))
+
+    def cursor(self, entry: Entry) -> str:
+        """An entry as short text from which :meth:`after` and :meth:`before` continue: its primary key and the values
+        of all criteria, in URL-safe characters. It isn't encrypted. Raises ``ValueError``."""
+        try:
+            return encode_cursor(*sort_key_at(self.index, entry))
+        except ValueError as error:
+            raise ValueError(f"entry: {error}") from None
+
+    def _entry_page(self, page: Page, shown: slice = slice(None)) -> EntryPage[Member]:
+        """Make entries of those members of a page that ``shown`` selects."""
+        entries = list(self._entries(page))[shown]
+        first = page.first + (shown.start or 0)
+        return EntryPage(self.index, entries, first > 0, first + len(entries) < page.size)
 
     @verb
     def between(

@@ -26,6 +26,11 @@ class Recent(Generic[Value]):
         self._kept[key] = monotonic() + seconds, value
         return value
 
+    def replace(self, key: Hashable, value: Value) -> None:
+        """Replace a value. The new one expires when the old one would have."""
+        if found := self._kept.get(key):
+            self._kept[key] = found[0], value
+
     def forget(self, key: Hashable) -> None:
         self._kept.pop(key, None)
 

@@ -33,7 +33,7 @@ from .redis import isolation
 from .redis.trust import TESTS
 from .registry import registry
 from .store import Store
-from .sync.each_shard import breaker
+from .sync.breaker import breaker
 from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync
@@ -185,7 +185,7 @@ def reset() -> None:
     breaker.forget()
     built: dict[str, list[Generation]] = defaultdict(list)
     servers: dict[str, str] = {}  # by the node of a cluster
-    for index in (part for whole in registry.all() for part in whole.parts):
+    for index in (part for whole in registry.all() for part in whole.holders):
         store, building = Store(index.name, index.layout), index.new_generation()
         node = store.node()
         server = servers[node] = servers.get(node) or store.check_health().server

@@ -31,14 +31,14 @@ def load(index: type[RankIndex], rows: Iterable[Sequence[Any]]) -> Store:
 
 def _build(index: RankIndex, changes: Iterable[Change]) -> Store:
     """Build each shard of its own members. Returns the store of the last one."""
-    stores = {part.name: Store(part.name, part.layout) for part in index.parts}
+    stores = {part.name: Store(part.name, part.layout) for part in index.holders}
     building = uuid4().hex
     for store in stores.values():
         start(store, building)
     while batch := list(islice(changes, LOAD_LIMIT)):
         own: dict[str, list[Change]] = {}
         for change in batch:
-            own.setdefault(index.part_of(str(change.member)).name, []).append(change)
+            own.setdefault(index.holder_of(str(change.member)).name, []).append(change)
         for name, some in own.items():
             assert load_rows(stores[name], building, some)
     for store in stores.values():
@@ -52,8 +52,8 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
     To-many paths have a collection of values. Written key by key from what the keys are said to hold, not by the app's
     own scripts.
     """
-    for part in index.instance().parts:
-        own = {pk: row for pk, row in rows.items() if index.instance().part_of(part.to_text(pk)) is part}
+    for part in index.instance().holders:
+        own = {pk: row for pk, row in rows.items() if index.instance().holder_of(part.to_text(pk)) is part}
         store = _populate(part, own)
     return store
 

@@ -106,11 +106,13 @@ class Project:
         project.environment = {**self.environment, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         return project
 
-    def run(self, *args: str, **environment: str) -> str:
+    def run(self, *args: str, given: str | None = None, **environment: str) -> str:
+        """Run Python with these arguments, to its end; ``given``: what it reads. Return what it writes."""
         done = subprocess.run(
             [sys.executable, *args],
             cwd=self.folder,
             env={**self.environment, **environment},
+            input=given,
             capture_output=True,
             text=True,
             timeout=120,
@@ -119,8 +121,16 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def shell(self, code: str) -> str:
-        return self.run("-c", f"import django; django.setup()\n{code}")
+    def shell(self, code: str, given: str | None = None) -> str:
+        return self.run("-c", f"import django; django.setup()\n{code}", given=given)
+
+    def start(self, code: str) -> subprocess.Popen[str]:
+        """Start a process that runs some code beside others."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        code = f"import django; django.setup()\n{code}"
+        return subprocess.Popen(
+            [sys.executable, "-c", code], cwd=self.folder, env=self.environment, text=True, **pipes
+        )
 
     def test(self, text: str, *args: str) -> str:
         """Run a module of tests by Django's own runner."""

@@ -66,4 +66,4 @@ def divide(index: type[RankIndex], shards: int, rows: Mapping[Any, Mapping[str, 
     whole, divided = populate(index, rows), sharded(index, shards)
     whole.learn()
     populate(divided, rows)
-    return Both(whole, Shards(tuple(reader_of(part).learn() for part in divided.instance().parts)))
+    return Both(whole, Shards(tuple(reader_of(part).learn() for part in divided.instance().holders)))

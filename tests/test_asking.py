@@ -20,7 +20,7 @@ from redis import Redis
 from redis.connection import Connection as RedisConnection
 from redis.exceptions import ReadOnlyError, TimeoutError
 
-from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.queries.draws import Where
 from django_zrank.queries.query import one
@@ -658,11 +658,17 @@ def test_nonsense_names_what_it_is(ask: Callable[[Ranking], Any], names: str) ->
 # Round trips
 
 
+def entry_of(ranking: Ranking) -> Entry:
+    return Entry(4, 4, 5, (4, 0)[: len(ranking.index.ordering.criteria)])
+
+
 ROUND_TRIPS: list[tuple[Callable[[Ranking], Any], int]] = [
     (lambda ranking: ranking.top(), 1),
     (lambda ranking: ranking.rank(4), 1),
     (lambda ranking: ranking.entry(4), 1),
     (lambda ranking: ranking.around(4), 1),
+    (lambda ranking: ranking.after(entry_of(ranking), 2), 1),
+    (lambda ranking: ranking.before(entry_of(ranking), 2), 1),
     (lambda ranking: ranking.ranks([1, 4, 99]), 1),
     (lambda ranking: ranking.members([1, 4]), 1),
     (lambda ranking: ranking.between(2, 5), 1),
@@ -679,6 +685,8 @@ if PARTS["statistics"].is_there:
     ROUND_TRIPS += [
         (lambda ranking: ranking.percentile(4), 1),
         (lambda ranking: ranking.standing(4), 1),
+        (lambda ranking: ranking.gap(4), 1),
+        (lambda ranking: ranking.standings(4) if ranking.view.ranking is not None else ranking.gap(4), 1),
     ]
 
 

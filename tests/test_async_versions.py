@@ -42,7 +42,7 @@ OPERATORS = {
 }
 """The asynchronous versions of operators."""
 
-PURE = {"filter", "exclude", "by", "reversed", "using", "within"}
+PURE = {"cursor", "filter", "exclude", "by", "reversed", "using", "within"}
 """Methods that ask nothing."""
 
 
@@ -214,6 +214,7 @@ def test_all_verbs_were_compared(competitors: Ranking[Any]) -> None:
 @pytest.mark.part("groups")
 def test_groups(competitors: Ranking[Any]) -> None:
     both = Both(competitors.index.group("live"))
+    assert outcome(lambda group: group.counts("region"), both)[0] is ValueError
     assert both.add(1, 2, 3, expires=timedelta(minutes=1)) == 3
     assert both.remove(3, 9) == 1
     assert 1 in both

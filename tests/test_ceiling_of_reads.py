@@ -41,6 +41,7 @@ class Held(CompetitorRank):
     name = "held"
     order = ("-points", "lost")
     facets = ("region", "platform")
+    group_counts = facets
     band = 10**6
 
 
@@ -85,6 +86,8 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         ),
         "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
         "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(ME, 10, remember=HOUR),
+        "in all rankings": lambda ranking: ranking.standings(ME),
+        "in all rankings by competition": lambda ranking: ranking.by("competition").standings(ME),
         "shown": lambda ranking: ranking.recommend(ME, 10, remember=HOUR),
         "shown, five hundred": lambda ranking: ranking.recommend(ME, 500, remember=HOUR),
         "all of a band shown": lambda ranking: ranking.recommend(ME, 500, band=1, remember=HOUR),
@@ -103,6 +106,8 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "counts": lambda ranking: ranking.filter(group="show").counts("region"),
         "all but": lambda ranking: ranking.exclude(region="a").top(10),
         "joined": lambda ranking: type(ranking.index).group("joined").add(*range(1, 5000)),
+        "counted as joined": lambda ranking: type(ranking.index).group("joined").counts("region"),
+        "left": lambda ranking: type(ranking.index).group("joined").remove(*range(1, 5000)),
     }
 
 
@@ -151,7 +156,7 @@ def filled(index: type[Held]) -> Ranking[Any]:
     for number, name in enumerate(FIFTY):
         index.group(name).add(1 + 100 * number)
     shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
-    store = reader_of(index.instance().part_of(str(ME))).store
+    store = reader_of(index.instance().holder_of(str(ME))).store
     store.client.zadd(store.keys.seen(str(ME)), shown)
     return index.ranking
 
@@ -183,6 +188,8 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(zrank: Redis, me
         (lambda: ranking.filter(region="a").count(), 1),
         (lambda: ranking.counts("region"), 1),
         (lambda: ranking.around(ME, 10), 2),
+        (lambda: ranking.by("competition").standings(ME), 2),
+        (lambda: ranking.standings(ME), 3),  # two, if the shards are on several servers
     ):
         assert len(measure(ask)) <= most
 

@@ -208,7 +208,7 @@ class TestFailures:
     @pytest.mark.django_db
     def test_then_the_next_use_counts(self, ranking: Any, counts: Callable[[], list[int]]) -> None:
         drawn = draw(ranking)
-        part = ranking.index.parts[1]
+        part = ranking.index.holders[1]
         store = Store(part.name)
         store.client.hset(store.keys.meta, "behind", "1")
         forget_trust(type(ranking.index))
@@ -226,7 +226,7 @@ class TestFailures:
         drawn = draw(ranking)
         gone = drawn[2].pk
         Player.objects.filter(pk=gone).delete()
-        store = Store(ranking.index.parts[1].name)
+        store = Store(ranking.index.holders[1].name)
         store.client.hset(store.keys.meta, "behind", "1")
         forget_trust(type(ranking.index))
         expected = {entry.pk: entry.pk - (entry.pk > gone) for entry in drawn}
@@ -282,7 +282,7 @@ class TestMany:
         self, ranking: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Drawn for one member, it moves before it is drawn for another one."""
-        part, send = ranking.index.part_of("99"), ShardedReader.send
+        part, send = ranking.index.holder_of("99"), ShardedReader.send
 
         def move(reader: Any, request: Request[Any]) -> list[Any]:
             replies = send(reader, request)

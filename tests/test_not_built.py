@@ -61,7 +61,7 @@ def test_every_question_is_refused(index: type[RankIndex[Player]], question: str
         ask(ranking(), player)
     rebuild(index.instance())
     ask(ranking(), player)
-    store = Store.of(index.instance().parts[-1])
+    store = Store.of(index.instance().holders[-1])
     store.client.delete(*store.client.keys(f"{store.keys.tag}:*"))
     if question not in ("score", "rank", "in"):  # which ask the shard of the member alone
         with pytest.raises(NotBuilt):

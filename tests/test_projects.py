@@ -368,3 +368,177 @@ def test_matchmaking(shards: int, tmp_path: Path) -> None:
     }
     with EmbeddedServer() as server:
         sys.stdout.write(Project(tmp_path, server.url, files).shell(MATCHING))  # shown by pytest -s
+
+
+PARTIES = """
+import random
+from django_zrank.sync.watch import sync
+from datetime import timedelta
+from players import parties
+from players.models import Party, Player
+from players.zrank import PartyRank
+
+parties.STAY = timedelta(hours=1)  # however busy the machine is
+rng = random.Random(5)
+Player.objects.all().delete()
+Player.objects.bulk_create(Player(level=rng.randrange(60)) for number in range(900))
+players = sorted(Player.objects.all(), key=lambda player: player.level + rng.random() * 9)  # friends are alike
+formed = []
+while players:
+    size = min(len(players), rng.choice([1, 1, 1, 2, 2, 3, 4, 5]))
+    formed.append(parties.form(players[:size]))
+    players = players[size:]
+sync(PartyRank)
+rng.shuffle(formed)
+for party in formed:
+    assert party.size == party.seats.count()
+    assert PartyRank.ranking.score(party) == sum(seat.player.level for seat in party.seats.all()) / party.size
+    parties.join(party)
+print(len(formed))
+"""
+
+PARTY_WORKER = """
+import json, os, random
+from datetime import timedelta
+from players import parties
+from players.models import Party
+
+parties.STAY = timedelta(hours=1)
+put_back = 0
+add = type(parties.waiting).add
+def counting(self, members, **how):
+    global put_back
+    put_back += 1
+    return add(self, members, **how)
+type(parties.waiting).add = counting
+
+everybody, matches = list(Party.objects.all()), []
+print("ready", flush=True)
+input()  # until all workers are there
+for waited in (0, 10, 20, 30):
+    random.Random(os.getpid()).shuffle(everybody)
+    for party in everybody:
+        if party.pk in parties.waiting and (teams := parties.match(party, waited)):
+            matches.append((waited, teams))
+print(json.dumps([matches, put_back]))
+"""
+
+PARTIES_LEFT = """
+import json, random, sys
+from django_zrank.sync.watch import sync
+from django.utils import timezone
+from datetime import timedelta
+from players import parties
+from players.models import Party
+from players.zrank import PartyRank
+
+parties.STAY = timedelta(hours=1)
+by_pk, outcomes = Party.objects.in_bulk(), json.loads(sys.stdin.read())
+reach = {0: 3, 10: 6, 20: 12, 30: 25}
+played, matches = [], [match for found, _ in outcomes for match in found]
+for waited, teams in matches:
+    first = by_pk[teams[0][0]]
+    for team in teams:
+        assert sum(by_pk[pk].size for pk in team) == 5, teams
+        assert all(abs(by_pk[pk].level - first.level) <= reach[waited] for pk in team)
+        played += team
+assert len(played) == len(set(played)), "a party is in two matches"
+seats = [seat.player_id for pk in played for seat in by_pk[pk].seats.all()]
+assert len(seats) == len(set(seats)) == 10 * len(matches)
+waiting = set(parties.waiting)
+assert waiting | set(played) == set(by_pk), "a party is lost"
+assert not waiting & set(played)
+
+# Nobody who is left could have been matched: compared with all ways to choose among those in reach.
+def fills(sizes, *free):
+    found = {(0,) * len(free)}
+    for size in sizes:
+        found |= {(*one[:at], one[at] + size, *one[at + 1 :]) for one in found for at in range(len(free))}
+    return free in found
+
+def in_reach(there, level, reach):
+    return [by_pk[pk].size for pk in there if abs(by_pk[pk].level - level) <= reach]
+
+rng = random.Random(6)
+Party.objects.update(queued_at=timezone.now() - timedelta(seconds=25))
+for size in range(7, 67, 3):
+    parties.waiting.clear()
+    waiting = set(rng.sample(sorted(by_pk), size))
+    for pk in waiting:
+        parties.stay(by_pk[pk])
+    more = True
+    while more:
+        ways = [fills(in_reach(waiting - {pk}, by_pk[pk].level, 12), 5 - by_pk[pk].size, 5) for pk in waiting]
+        more, left = parties.match_everybody()
+        assert bool(more) == any(ways)
+        waiting -= {pk for teams in more for team in teams for pk in team}
+        assert {party.pk for party in left} == waiting
+        assert all(24 < waited < 30 for waited in left.values())
+    assert waiting
+
+# Places of matches that run.
+for _ in range(60):
+    parties.waiting.clear()
+    there = rng.sample(sorted(by_pk), 12)
+    for pk in there:
+        parties.stay(by_pk[pk])
+    level, free = rng.randrange(60), rng.randrange(1, 6)
+    waited = rng.choice([0, 30])
+    found = parties.backfill(level, free, waited)
+    assert (found is not None) == fills(in_reach(there, level, reach[waited]), free)
+    if found:
+        assert sum(by_pk[pk].size for pk in found) == free
+        assert set(there) - set(parties.waiting) == set(found)
+
+# Those that change or are deleted between the draw and the claim.
+five, other, alone = (Party.objects.create(level=200, size=size) for size in (5, 5, 1))
+sync(PartyRank)
+claim = type(parties.waiting).claim
+parties.waiting.clear()
+for change, left in (
+    (lambda: Party.objects.filter(pk=other.pk).update(size=4), {five.pk, other.pk}),
+    (lambda: Party.objects.filter(pk=other.pk).delete(), {five.pk}),
+    (lambda: parties.leave(other), {five.pk}),
+):
+    Party(pk=other.pk, level=200, size=5).save()
+    sync(PartyRank)
+    parties.waiting.add(five, other)
+    def changing(self, *members):
+        type(self).claim = claim
+        change()
+        sync(PartyRank)
+        return claim(self, *members)
+    type(parties.waiting).claim = changing
+    assert parties.match(five, 0) is None
+    assert set(parties.waiting) == left
+    parties.waiting.clear()
+parties.stay(five)
+five.delete()
+sync(PartyRank)
+assert parties.match(Party(pk=max(by_pk) + 1, level=200, size=5), 0) is None
+print(f"{len(matches)} matches by {len(outcomes)} workers,", sum(back for _, back in outcomes), "claims put back;")
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_parties(shards: int, tmp_path: Path) -> None:
+    """The program of docs/howto/parties.md: three processes match at once, and no party plays twice or is lost."""
+    own = documented("docs/howto/parties.md")
+    index = own["players/zrank.py"].rstrip()
+    files = {
+        "players/models.py": f"{PAGE_MODELS}\n{own['players/models.py']}",
+        "players/zrank.py": f"{index}\n    shards = {shards}\n",
+        "players/parties.py": own["players/parties.py"],
+    }
+    with EmbeddedServer() as server:
+        project = Project(tmp_path, server.url, files)
+        assert int(project.shell(PARTIES)) > 300
+        workers = [project.start(PARTY_WORKER) for _ in range(3)]
+        assert {worker.stdout.readline() for worker in workers} == {"ready\n"}
+        for worker in workers:
+            worker.stdin.write("begin\n")
+            worker.stdin.flush()
+        outcomes = [worker.communicate(timeout=120) for worker in workers]
+        assert not any(worker.returncode for worker in workers), outcomes
+        found = f"[{','.join(said for said, _ in outcomes)}]"
+        sys.stdout.write(project.shell(PARTIES_LEFT, found))  # shown by pytest -s

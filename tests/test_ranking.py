@@ -181,6 +181,14 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         assert ranking.score(pk) == oracle.values(pk)[0]
         for n in (1, 4, size + 3):
             assert ranking.around(pk, n) == oracle.around(pk, n)
+            for page, expected in (
+                (ranking.after(oracle.entry(pk), n), pks[place + 1 :][:n]),
+                (ranking.before(oracle.entry(pk), n), pks[max(0, place - n) : place]),
+            ):
+                assert page == oracle.entries(expected)
+                if expected:
+                    assert page.has_previous == (expected[0] != pks[0])
+                    assert page.has_next == (expected[-1] != pks[-1])
         assert pk in ranking
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers[:2], 999]:

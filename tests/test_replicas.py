@@ -22,7 +22,7 @@ from django_zrank.registry import registry
 from django_zrank.replicas import reading
 from django_zrank.replicas.reading import NoFreshReplica, Replicas, replicas_of
 from django_zrank.store import Change, Store
-from django_zrank.sync.each_shard import breaker
+from django_zrank.sync.breaker import breaker
 from django_zrank.testing import reset
 from tests.clusters import Cluster
 from tests.links import Link
@@ -213,7 +213,7 @@ def test_shards_that_are_behind_are_asked_of_the_primary(pair: Pair) -> None:
     """One is enough: what this process has just written to it must not be missed."""
     assert pair.wire is not None
     index = sharded(Replicated, 3)
-    part = index.instance().part_of("7")
+    part = index.instance().holder_of("7")
     store = Store(part.name, part.layout)
     pair.wire.freeze()
     try:

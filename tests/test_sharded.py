@@ -14,13 +14,13 @@ from django.db.models import Q
 from redis.crc import key_slot
 
 from django_zrank import RankIndex
-from django_zrank.codec.shards import name_of, shard_of
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Generation
 from django_zrank.queries.request import Request
 from django_zrank.redis import executor, reader_of
 from django_zrank.redis.reader import ShardedReader
 from django_zrank.redis.scripts import COUNT_FACET
+from django_zrank.shards.names import name_of, shard_of
 from django_zrank.store import Store
 from tests.builds import accept
 from tests.populations import fill, load, populate
@@ -52,14 +52,14 @@ def test_members_are_spread_evenly(step: int) -> None:
 
 def test_parts_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     index = PlayerRank.instance()
-    assert index.parts == (index,)
-    assert index.part_of("7") is index.whole is index
+    assert index.holders == (index,)
+    assert index.holder_of("7") is index.declared is index
     monkeypatch.setattr(PlayerRank, "shards", 3)
     index = PlayerRank()
-    names = [part.name for part in index.parts]
+    names = [part.name for part in index.holders]
     assert [name.partition(".")[0] for name in names] == [f"{index.name}/3:{shard}" for shard in range(3)]
-    assert all(part.whole is index and part.parts == (part,) for part in index.parts)
-    assert index.part_of("7") is index.parts[shard_of("7", 3)]
+    assert all(part.declared is index and part.holders == (part,) for part in index.holders)
+    assert index.holder_of("7") is index.holders[shard_of("7", 3)]
 
 
 @pytest.mark.parametrize(("count", "index"), [*zip(COUNTS, cycle(FACETED), strict=False)])
@@ -143,8 +143,8 @@ class TestGroups:
         fill(index, SCORES)
         index.group("live").add(7)
         executor._live.clear()
-        own = index.instance().part_of("7")
-        for part in index.instance().parts:
+        own = index.instance().holder_of("7")
+        for part in index.instance().holders:
             if part is not own:
                 monkeypatch.setattr(reader_of(part), "learning", mock.Mock(side_effect=AssertionError))
         assert 7 in index.group("live")
@@ -190,7 +190,7 @@ def test_values_of_a_facet_are_counted(count: int) -> None:
 
 def forget_trust(index: type[RankIndex]) -> None:
     """Have every server looked up again by the next read."""
-    for one in (index.instance(), *index.instance().parts):
+    for one in (index.instance(), *index.instance().holders):
         reader_of(one).trust.until = 0.0
 
 
@@ -199,7 +199,7 @@ class TestHealth:
 
     def test_one_that_was_never_built(self) -> None:
         index = in_regions(3)
-        store = Store(index.instance().parts[1].name)
+        store = Store(index.instance().holders[1].name)
         store.client.delete(store.keys.meta)
         with pytest.raises(NotBuilt, match=f"rebuild_zrank {index.instance().name}$"):
             index.ranking.counts("region")
@@ -207,8 +207,8 @@ class TestHealth:
     def test_one_that_lost_writes(self, settings: Any) -> None:
         index = sharded(PlayerAscending, 3)
         fill(index, SCORES)
-        own = index.instance().part_of("7")
-        other = next(part for part in index.instance().parts if part is not own)
+        own = index.instance().holder_of("7")
+        other = next(part for part in index.instance().holders if part is not own)
         store = Store(other.name)
         store.client.hset(store.keys.meta, "behind", "1")
         forget_trust(index)
@@ -223,7 +223,7 @@ class TestHealth:
         index = sharded(PlayerAscending, 3)
         fill(index, SCORES)
         index.ranking.count()
-        part = index.instance().parts[2]
+        part = index.instance().holders[2]
         accept(Store(part.name, part.layout), "01234567-otherwise")
         if is_trusted:
             reader_of(part).learn()
@@ -244,7 +244,7 @@ class TestHealth:
     def test_the_database_is_asked_once_about_all(self, django_assert_num_queries: Any) -> None:
         index = sharded(PlayerAscending, 7)
         fill(index, SCORES)
-        for part in index.instance().parts:
+        for part in index.instance().holders:
             store = Store(part.name)
             store.client.hset(store.keys.meta, "owner", "the database")
             health = store.check_health()
@@ -254,7 +254,7 @@ class TestHealth:
             with django_assert_num_queries(1):
                 index.ranking.count()
                 index.ranking.count()
-        part = index.instance().parts[5]
+        part = index.instance().holders[5]
         Generation.objects.filter(index=part.name).update(term=1)
         forget_trust(index)
         with pytest.raises(IndexUnhealthy, match=part.name):
@@ -267,7 +267,7 @@ def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.Monk
     # Nobody looks meanwhile at what the servers hold: the keys of these builds are not as they would find them.
     monkeypatch.setattr("django_zrank.redis.reader._TRUST", 600.0)
     index = in_regions(count)
-    parts = [reader_of(part) for part in index.instance().parts]
+    parts = [reader_of(part) for part in index.instance().holders]
     old = [part.learn().generation for part in parts]
     in_regions(count)
     metas = [(part.keys.meta, part.learn().generation) for part in parts]
@@ -294,7 +294,7 @@ class TestScores:
     def test_several_of_one_shard_only(self) -> None:
         index = sharded(VideoRank, 3)
         fill(index, SCORES)
-        own = [pk for pk in SCORES if index.instance().part_of(str(pk)) is index.instance().parts[0]][:5]
+        own = [pk for pk in SCORES if index.instance().holder_of(str(pk)) is index.instance().holders[0]][:5]
         changed = index.scores.increment(dict.fromkeys(own, 1))
         assert changed == {pk: SCORES[pk] + 1 for pk in own}
         with pytest.raises(ValueError, match="members of several can't be changed at once"):

@@ -107,7 +107,7 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
     answer."""
     plainly(index)
     node, *others = three.nodes[number], *three.nodes[:number], *three.nodes[number + 1 :]
-    own = [part for part in index.instance().parts if three.owner(slot(part)) is node]
+    own = [part for part in index.instance().holders if three.owner(slot(part)) is node]
     for one in three.nodes:
         one.ask("CONFIG", "RESETSTAT")
     node.freeze()
@@ -116,7 +116,7 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
             plainly(index)
         assert sum(map(scripts, others)) == SHARDS - len(own)
         for pk in REGIONS:
-            part = index.instance().part_of(str(pk))
+            part = index.instance().holder_of(str(pk))
             if part not in own:
                 drive(reader_of(part).requiring_health(), reader_of(part).send)
                 assert index.ranking.score(pk) == pk
@@ -166,15 +166,15 @@ def test_a_slot_that_moves_to_another_node(
 ) -> None:
     """The shard is away while some of its keys have moved, and its answer is never wrong."""
     ask(index)
-    with three.moving(slot(index.instance().parts[3])) as (source, target):
+    with three.moving(slot(index.instance().holders[3])) as (source, target):
         assert tried(ask, index) in (None, QUESTIONS[ask])
-        name, *names = source.ask("CLUSTER", "GETKEYSINSLOT", slot(index.instance().parts[3]), 100)
+        name, *names = source.ask("CLUSTER", "GETKEYSINSLOT", slot(index.instance().holders[3]), 100)
         three.migrate(source, target, name)
         assert tried(ask, index) in (None, QUESTIONS[ask])
         three.migrate(source, target, *names)
         assert tried(ask, index) in (None, QUESTIONS[ask])
     # Its new owner is another server than the one that was accepted.
-    accept(index.instance().parts[3])
+    accept(index.instance().holders[3])
     assert ask(index) == QUESTIONS[ask]
 
 
@@ -205,7 +205,7 @@ def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
             rebuild(index.instance())
             Mark.objects.all().delete()
             lost, *others = reversed(cluster.nodes)
-            parts = index.instance().parts
+            parts = index.instance().holders
             gone = {part for part in parts if cluster.owner(slot(part)) is lost}
             built = {part: reader_of(part).learn().generation for part in parts}
             name = lost.ask("CLUSTER", "MYID")
@@ -266,8 +266,8 @@ def test_a_claim_keeps_what_it_got_from_other_shards(
 ) -> None:
     """Of shards in order: those before one that hangs are claimed, those after it stay."""
     group, members, node = index.group("few"), range(1, 51), three.nodes[number]
-    parts = index.instance().parts
-    shard = {pk: parts.index(index.instance().part_of(str(pk))) for pk in members}
+    parts = index.instance().holders
+    shard = {pk: parts.index(index.instance().holder_of(str(pk))) for pk in members}
     away = min(at for at in set(shard.values()) if three.owner(slot(parts[at])) is node)
     before = [pk for pk in members if shard[pk] < away]
     node.freeze()
@@ -295,11 +295,11 @@ def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex])
     rebuild(index.instance())
     for node in three.nodes:
         node.ask("CONFIG", "RESETSTAT")
-    for part in index.instance().parts:  # as if it were shown to one of each shard
+    for part in index.instance().holders:  # as if it were shown to one of each shard
         store = Store.of(part)
         store.client.zadd(store.keys.seen("x"), {"1": 2**60, "2": 2**60})
     assert index.erase(1).removed == {"group": 1, "seen": SHARDS}
-    for part in index.instance().parts:
+    for part in index.instance().holders:
         store = Store.of(part)
         assert store.client.zrange(store.keys.seen("x"), 0, -1) == [b"2"]
     assert 1 not in index.group("few")

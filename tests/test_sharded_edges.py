@@ -23,7 +23,7 @@ from django_zrank.rest_framework import RecommendationViewSet
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.each_shard import breaker
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.scripts import variants
@@ -155,7 +155,7 @@ def test_metrics(index: type[RankIndex]) -> None:
 
 
 def test_one_shard_that_is_not_healthy(index: type[RankIndex], capsys: pytest.CaptureFixture[str]) -> None:
-    names = [part.name for part in index.instance().parts]
+    names = [part.name for part in index.instance().holders]
     store = Store(names[3])
     store.client.hset(store.keys.meta, "behind", "1")
     unhealthy = scrape(*(f'zrank_shard_unhealthy{{index="divided",shard="{name}"}}' for name in names))
@@ -176,7 +176,7 @@ def test_pushes_to_one_server_that_are_suspended() -> None:
 def test_the_health_view(index: type[RankIndex]) -> None:
     asked = RequestFactory().get("/", {"index": "divided"})
     assert health(asked).status_code == 200
-    store = Store(index.instance().parts[3].name)
+    store = Store(index.instance().holders[3].name)
     store.client.hset(store.keys.meta, "behind", "1")
     forget_trust(index)
     assert health(asked).status_code == 503

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.methods import methods
 from django_zrank.queries import sharded
-from django_zrank.queries.pages import PageAround, PageAt, PageBetween
-from django_zrank.queries.positions import BarePosition, Locate
+from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBeside, PageBetween
+from django_zrank.queries.positions import BarePosition, Locate, Placements
 from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from tests.sharded import COUNTS, Both, divide
@@ -127,6 +127,24 @@ def test_ranks_are_those_of_one_ranking(case: tuple[Both, View, list[str], list[
 
 @pytest.mark.usefixtures("zrank")
 @quick
+@given(case=cases())
+def test_placements_are_those_of_one_ranking(case: tuple[Both, View, list[str], list[Any]]) -> None:
+    both, view, members, _ = case
+    if view.ranking is None:
+        return
+    for member in members:
+        question = Placements(member, ["region", "platform"])
+        found, expected = both.of_shards(question, view), both.of_whole(question, view)
+        # Positions are those in the member's own shard.
+        found = [
+            one._replace(location=one.location._replace(position=other.location.position))
+            for one, other in zip(found, expected, strict=True)
+        ]
+        assert found == expected
+
+
+@pytest.mark.usefixtures("zrank")
+@quick
 @given(case=cases(), first=st.integers(0, 70), limit=st.integers(0, 70))
 def test_pages_are_those_of_one_ranking(
     case: tuple[Both, View, list[str], list[Any]], first: int, limit: int
@@ -139,6 +157,13 @@ def test_pages_are_those_of_one_ranking(
     for member in members[:2]:
         around = PageAround(member, limit)
         assert both.of_shards(around, view) == both.of_whole(around, view)
+        (placed,) = both.of_whole(Locate([member]), view).found
+        for is_after in (True, False) if placed else ():
+            for score in (placed.score, placed.score - 1, placed.score + 1):  # those that have left it, too
+                beside = PageBeside(score, placed.stored, 1 + limit, is_after)
+                assert both.of_shards(beside, view) == both.of_whole(beside, view)
+        above = PageAbove(member)
+        assert both.of_shards(above, view) == both.of_whole(above, view)
     for offset in (0, first):
         between = PageBetween(*bounds, limit, offset)
         assert both.of_shards(between, view) == both.of_whole(between, view)
@@ -167,10 +192,19 @@ def test_round_trips_are_counted() -> None:
     assert both.rounds == 1
     both.of_shards(PageAround("3777", 10), view)
     assert both.rounds == 2
+    for method, rounds in (("ordinal", 1), ("competition", 2)):
+        both.of_shards(PageBeside(3777.0, b"3777", 10, is_after=True), view.by(method))
+        assert both.rounds == rounds
+    for method, rounds in (("ordinal", 2), ("competition", 3)):
+        both.of_shards(PageAbove("3777"), view.by(method))
+        assert both.rounds == rounds
     for first in (1500, 3000, 5985):
         page = both.of_shards(PageAt(first, 20), view)
         assert 3 <= both.rounds <= 5
         assert page == both.of_whole(PageAt(first, 20), view)
+    for method in ("ordinal", "competition"):
+        both.of_shards(Placements("3777"), view.by(method))
+        assert both.rounds == 2
     members = [str(pk) for pk in range(1, 26)]
     both.of_shards(Locate(members), view)
     assert both.rounds == 2
@@ -229,3 +263,11 @@ def test_who_moves_between_two_rounds_is_located_once_more(moves: int) -> None:
     client.zadd(own.root, {"7": 7})
     page = moving(over_shards(PageAround("7", 3), view, both.shards))
     assert page.first == 0
+    client.zadd(own.root, {"7": 7})
+    page = moving(over_shards(PageAbove("7"), view, both.shards))
+    assert (page.first, page.members) == [(0, [(b"7", 101.0)]), (0, [(b"7", 103.0), (b"7", 101.0)])][
+        moves - 1
+    ]
+    client.zadd(own.root, {"7": 7})
+    (placed,) = moving(over_shards(Placements("7"), view, both.shards))
+    assert (placed.location.before, placed.better, placed.location.score) == (moves - 1, moves - 1, 101)

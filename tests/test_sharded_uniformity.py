@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from django_zrank.codec.shards import shard_of
 from django_zrank.queries import draws
 from django_zrank.queries.decks import Card, Deck, Hand
 from django_zrank.queries.draws import Draw
+from django_zrank.shards.names import shard_of
 from tests.sharded import divide
 from tests.test_sharded_reads import Bare
 from tests.test_uniformity import LIMIT, Side

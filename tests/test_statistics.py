@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
+from copy import copy
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from django_zrank import NotRanked, RankIndex
+from django_zrank.codec.filters import Condition
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import Oracle
+from tests.test_ranking import Oracle, Row
 from tests.testapp.models import Ticket
 from tests.testapp.zrank import PlayerRank
 
@@ -21,12 +24,19 @@ from tests.testapp.zrank import PlayerRank
 def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> None:
     """Whatever statistics can be asked, of everybody: called by that of all other verbs, in ``test_ranking``."""
     pks, size = oracle.pks, len(oracle.pks)
+    asked = getattr(ranking, "asked", ranking)  # without what makes it run coroutines
     for pk in pks[:: 1 + size // 6]:
         assert ranking.percentile(pk) == pytest.approx(oracle.percentile(pk))
         assert ranking.standing(pk) == (oracle.entry(pk), size, ranking.percentile(pk))
+        better = [other for other in pks[: pks.index(pk)] if oracle.rank(other) < oracle.rank(pk)]
+        above = oracle.entry(better[-1]) if better else None
+        assert ranking.gap(pk) == (oracle.entry(pk), above, above and abs(above.score - oracle.values(pk)[0]))
+        if asked.view.ranking is not None:
+            assert_standings(ranking, asked.conditions, oracle, pk)
     strangers = [pk for pk in everybody if pk not in oracle.rows]
     for pk in [*strangers[:2], 999]:
-        for ask in (ranking.percentile, ranking.standing):
+        asks = [ranking.percentile, ranking.standing, ranking.gap]
+        for ask in asks if asked.view.ranking is None else [*asks, ranking.standings]:
             with pytest.raises(NotRanked):
                 ask(pk)
     if isinstance(ranking, Ranking) and ranking.view.ranking is not None:
@@ -48,6 +58,33 @@ def assert_same(ranking: Ranking, oracle: Oracle, everybody: Iterable[int]) -> N
         min(oracle.values(pk)[0] for pk in pks),
         max(oracle.values(pk)[0] for pk in pks),
     )
+
+
+def assert_standings(ranking: Ranking, conditions: Iterable[Condition], oracle: Oracle, pk: int) -> None:
+    """In the ranking, and in those of facets that hold some of its members."""
+    given = {path: value for one in conditions for path, (value,) in one.values.items()}
+
+    def values(row: Row, path: str) -> set[Any]:
+        return set(row[path] or [None]) if path == "tags" else {row[path]}
+
+    def among(values_of: dict[str, Any]) -> tuple[Any, ...]:
+        passing = copy(oracle)
+        passing.pks = [
+            other
+            for other in oracle.pks
+            if all(value in values(oracle.rows[other], path) for path, value in values_of.items())
+        ]
+        return values_of, passing.entry(pk), len(passing.pks), pytest.approx(passing.percentile(pk))
+
+    faceting = oracle.index.instance().faceting
+    expected = [among(given)]
+    for paths in [path if isinstance(path, tuple) else (path,) for path in oracle.index.facets]:
+        if given.keys() < set(paths):
+            mine = product(*(values(oracle.rows[pk], path) for path in paths))
+            found = [dict(zip(paths, chosen, strict=True)) for chosen in mine]
+            found.sort(key=lambda one: faceting.of(one).ranking(one.values()))
+            expected += [among(one) for one in found if given.items() <= one.items()]
+    assert ranking.standings(pk) == expected
 
 
 @pytest.mark.usefixtures("zrank")
@@ -99,3 +136,37 @@ def test_a_tier_is_no_larger_than_its_share() -> None:
     fill(PlayerRank, {score: score for score in range(1000)})
     tiers = [PlayerRank.ranking.tier(score, (0.1, 1.1)) for score in (999, 998, 989, 988)]
     assert tiers == [0, 1, 1, 2]
+
+
+@pytest.mark.usefixtures("zrank")
+@pytest.mark.parametrize(
+    ("column", "scores"),
+    [
+        ("real", [0.5, 0.25, 0.25, -1.0]),
+        ("price", [Decimal("12.34"), Decimal("12.35")]),
+        ("day", [date(2026, 2, 28), date(2026, 3, 1), date(1, 1, 1)]),
+        ("moment", [datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC)]),
+        ("span", [timedelta(microseconds=1), timedelta(0), timedelta(9)]),
+        ("flag", [True, False, False]),
+        ("integer", [-(2**63), 2**53 + 1, 2**53 + 2, 2**63 - 1]),
+    ],
+)
+@pytest.mark.parametrize("direction", ["", "-"])
+def test_a_gap_is_exact_and_of_the_type_of_a_difference(
+    column: str, scores: list[Any], direction: str
+) -> None:
+    attributes = {"name": f"gap-{column}", "model": Ticket, "order": (direction + column,)}
+    index = type("Rank", (RankIndex,), {**attributes, "ranking_method": "competition"})
+    keys = {uuid4(): score for score in scores}
+    populate(index, {key: {column: score} for key, score in keys.items()})
+    best_first = sorted(set(scores), reverse=direction == "-")
+    for key, score in keys.items():
+        entry, above, distance = index.ranking.gap(key)
+        at = best_first.index(score)
+        assert (entry.pk, entry.score) == (key, score)
+        if at:
+            expected = abs(best_first[at - 1] - score)
+            assert above is not None
+            assert (above.score, distance, type(distance)) == (best_first[at - 1], expected, type(expected))
+        else:
+            assert above is distance is None

@@ -121,7 +121,7 @@ def test_a_declaration_loads_no_redis() -> None:
 LAYERS = [
     "exceptions signals conf recent deadline hooks methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
-    "codec members declaration",
+    "codec members declaration shards.names shards.declaration",
     "queries",
     "combined",
     "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
@@ -138,7 +138,7 @@ LAYERS = [
     "sync",
     "erase.erasure",
     "checks",
-    "idle shown write_behind sync.flush",
+    "idle shown write_behind groups.extension sync.flush shards",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]

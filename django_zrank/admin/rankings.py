@@ -238,7 +238,7 @@ def _read_servers(index: RankIndex) -> list[dict[str, Any]]:
     takes two round trips a shard."""
     found: dict[Any, dict[str, Any]] = {}
     try:
-        for part in index.parts:
+        for part in index.holders:
             store = Store.of(part)
             info = store.server_info()
             server = found.setdefault(info["run_id"], {**info, "own": 0})

@@ -17,7 +17,6 @@ the columns that they name (:func:`guard`).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -118,11 +117,10 @@ def sharing(using: str) -> list[Declaration]:
 
 
 def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator[Generation]:
-    """Yield the rows of the builds of ``index`` in a database, whatever their numbers of shards."""
-    of_index = re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
+    """Yield the rows of the builds of ``index`` in a database, of its holders in any release."""
     rows = Generation.objects.using(using).filter(index__startswith=index.name)
     rows = rows.select_for_update() if lock else rows
-    return (row for row in rows if of_index.fullmatch(row.index))
+    return (row for row in rows if index.may_hold(row.index))
 
 
 def departed(using: str) -> list[Declaration]:
@@ -191,7 +189,7 @@ class TriggerSet:
         texts = sorted(f"{one.table} {text}" for one in own for text in self.dialect.texts_for(one))
         if not texts:
             return f"{index.declaration}-"
-        texts.append(f"{len(index.parts)} parts")
+        texts.append(f"{len(index.holders)} parts")
         return f"{index.declaration}-{digest(' '.join(texts))}"
 
     def is_current(self, index: Declaration) -> bool:
@@ -577,11 +575,11 @@ def refusal(index: Declaration) -> str:
     own = _triggers(index.get_using(), [index])
     if own is None or own.is_current(index) or not own.has_tables(Generation):
         return ""
-    parts = {part.name for part in index.parts}
+    holders = {holder.name for holder in index.holders}
     rows = list(builds_of(index, own.using))
-    own_ones = {row.generation for row in rows if row.index in parts}
-    # Those of another number of shards, unless they are retired.
-    others = {row.generation for row in rows if row.index not in parts} - {"", RETIRED}
+    own_ones = {row.generation for row in rows if row.index in holders}
+    # Those of other holders, unless they are retired.
+    others = {row.generation for row in rows if row.index not in holders} - {"", RETIRED}
     if not others and RETIRED not in own_ones and all(map(index.declares, own_ones)):
         return ""
     return (

@@ -12,20 +12,20 @@ from typing import Any, Final
 from django.db.models import Q
 from django.utils import timezone
 
+from ..capture.triggers import builds_of
 from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Busy, StillRanked
 from ..extension import installed
-from ..models import Batch, Generation
+from ..models import Batch
 from ..queries.request import Call, Request
 from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
-from ..sync.each_shard import EachShard
-from ..sync.leftovers import other_shards
-from ..sync.marks import Processed, Seen, forget_batches, unmark, waiting_marks
+from ..sync.in_step import InStep
+from ..sync.marks import Seen, forget_batches, unmark, waiting_marks
 from ..sync.push import push
 from ..transactions import refuse_transaction
 from . import Erased
@@ -58,7 +58,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     """
     refuse_transaction(index.get_using(), "Erasing a member")
     text = index.to_text(member)
-    pk, part, settings = index.from_text(text), index.part_of(text), get_settings()
+    pk, part, settings = index.from_text(text), index.holder_of(text), get_settings()
     with timezone.override(None):  # as in a push
         ranked = list(index.get_ranked(Q(pk=pk)).order_by().values_list("pk", flat=True)[:1])
     if ranked:
@@ -83,7 +83,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score
     if marks:
-        if unmark(index, [Processed(marks, {part})], pushed.written):
+        if unmark(part, marks, pushed.written[part]):
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
@@ -100,8 +100,8 @@ def erase(index: Declaration, member: Any) -> Erased:
         return store.node(), word.decode()
 
     # One scan of a node finds the keys of all shards there.
-    shards, nodes = EachShard(index), dict[str, list[Declaration]]()
-    for part, (node, word) in shards.each(index.parts, forget).items():
+    shards, nodes = InStep(index.holders), dict[str, list[Declaration]]()
+    for part, (node, word) in shards.each(index.holders, forget).items():
         removed[word] += 1
         nodes.setdefault(node, []).append(part)
     neighbours = {parts[0]: parts for parts in nodes.values()}
@@ -114,12 +114,12 @@ def erase(index: Declaration, member: Any) -> Erased:
     if removed["once"]:
         remains["idempotency keys"] = timezone.now() + timedelta(seconds=settings.keep_keys)
 
-    for part in index.parts:
+    for part in index.holders:
         forget_batches(part, settings.keep_marks)
-    former = other_shards(index, Generation.objects.using(index.get_using()).all())
-    if former:
+    own = {part.name for part in index.holders}
+    names = own.union(row.index for row in builds_of(index, index.get_using()))
+    if names > own:
         remains["former shards"] = None
-    names = [*former, *(part.name for part in index.parts)]
     batches = Batch.objects.using(index.get_using()).filter(index__in=names).values_list("at", "marks")
     kept = [
         at
@@ -137,7 +137,7 @@ def _relatives(index: Declaration, pk: Any) -> list[Declaration]:
     has its primary key from the same row, such as that of a parent model."""
     key, others = value_field(index.model._meta.pk), registry.all()
     return [
-        one.part_of(one.to_text(pk))
+        one.holder_of(one.to_text(pk))
         for one in others
         if one.name != index.name
         and one.get_using() == index.get_using()
@@ -170,7 +170,7 @@ def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
     kept."""
     removed, store = Counter[str](), Store.of(parts[0])
     owners = {keys.tag: keys for keys in (Store.of(part).keys for part in parts)}
-    for piece in store.scan_keys(Store.of(parts[0].whole).keys.tag.removesuffix("}"), _SCANNED):
+    for piece in store.scan_keys(Store.of(parts[0].declared).keys.tag.removesuffix("}"), _SCANNED):
         calls: list[tuple[str, Call]] = []
         for key in map(bytes.decode, piece):
             keys = owners.get(key[: key.find("}") + 1])

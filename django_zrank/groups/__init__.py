@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ..codec.facets import Facet
 from ..codec.filters import quote_group
-from ..declaration import Declaration
+from ..declaration import Declaration, Member
 from ..exceptions import IndexUnavailable
 from ..members import batched
 from ..queries.query import Query, one
@@ -19,6 +21,7 @@ from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from ..redis.verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
+from .keys import group_keys
 
 __all__ = ["Group", "Grouping"]
 
@@ -27,6 +30,8 @@ logger = logging.getLogger("django_zrank")
 CHANGE_GROUP: Final = Script("change_group", __package__)
 CLAIM_MEMBERS: Final = Script("claim_members", __package__)
 COUNT_GROUP: Final = Script("count_group", __package__)
+COUNT_JOINED: Final = Script("count_joined", __package__)
+LEAVE_GROUP: Final = Script("leave_group", __package__)
 READ_GROUP: Final = Script("read_group", __package__)
 
 _PART: Final = 500
@@ -44,7 +49,7 @@ class Group:
     :exc:`~django_zrank.IndexUnavailable` if Redis can't be reached.
     """
 
-    def __init__(self, index: Declaration, name: str) -> None:
+    def __init__(self, index: Grouping[Any], name: str) -> None:
         self.index, self.name, self._key = index, name, quote_group(name)
 
     def __repr__(self) -> str:
@@ -90,10 +95,10 @@ class Group:
         if len(texts) > _CLAIMED:
             raise ValueError(f"members: expected at most {_CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
-        for part, some in index.split(texts).items():
+        for part, some in index.place(texts).items():
             try:
-                key = reader_of(part).keys.group(self._key)
-                call = Call(CLAIM_MEMBERS, (key,), some, 5 * len(some))
+                keys = group_keys(reader_of(part).keys, self._key)
+                call = Call(CLAIM_MEMBERS, keys, some, 5 * len(some))
                 claimed.update((yield from one(call, writes=True, once=True)))
             except IndexUnavailable:
                 if not claimed:
@@ -122,11 +127,40 @@ class Group:
     acount = async_version(count)
 
     @verb
+    def counts(self, *paths: str) -> Query[dict[Any, int]]:
+        """The number of members with each value of a facet, or with each tuple of values of a composite facet, as in
+        ``ranking.counts()``: with the values that they had when they joined. Members that were not ranked then aren't
+        counted. Values without members are left out.
+
+        The facet must be one of those by which ``group_counts`` counts the members of this group. Raises
+        ``ValueError`` if it isn't.
+        """
+        facet = self.index.faceting.of(paths)
+        if facet not in self._counted or len(set(paths)) < len(paths):
+            named = ", ".join(map(str, paths)) or "nothing"
+            raise ValueError(
+                f"counts: members of the group {self.name!r} are not counted by {named}; declare the facet in "
+                f"group_counts of {type(self.index).__name__}"
+            )
+        ask = partial(count_joined, group=self._key, facet=facet.name)
+        found = Counter[bytes]()
+        for counts in (yield from reader_of(self.index).gathering(ask)):
+            found.update(counts)
+        order = [facet.paths.index(path) for path in paths]
+        values = {facet.decode(name.decode()): count for name, count in found.items()}
+        return {
+            one[0] if len(paths) == 1 else tuple(one[at] for at in order): count
+            for one, count in values.items()
+        }
+
+    acounts = async_version(counts)
+
+    @verb
     def contains(self, member: Any) -> Query[bool]:
         """Return true if ``member`` is in the group."""
         (text,) = self._texts([member])
         # Of its own shard alone: others may be away.
-        reader = reader_of(self.index.part_of(text))
+        reader = reader_of(self.index.holder_of(text))
         return (yield from reader.running(partial(count_group, group=self._key, members=[text]))) > 0
 
     acontains = async_version(contains)
@@ -142,7 +176,7 @@ class Group:
     def __iter__(self) -> Batches[Any]:
         """Iterate over the primary keys of the members, in no particular order, about 500 per round trip. Members that
         join or leave in the meantime may be returned or missed. In coroutines, use ``async for``."""
-        unread = [(part, b"0") for part in self.index.parts]
+        unread = [(part, b"0") for part in self.index.holders]
         seen: set[bytes] = set()
 
         def steps() -> Query[Sequence[Any]]:
@@ -165,27 +199,49 @@ class Group:
     def clear(self) -> Query[None]:
         """Remove all members."""
         yield from reader_of(self.index).gathering(
-            lambda keys: one(Call("UNLINK", (keys.group(self._key),)), writes=True)
+            lambda keys: one(Call("UNLINK", group_keys(keys, self._key)), writes=True)
         )
 
     aclear = async_version(clear)
 
     def _change(self, given: Sequence[Any], lifetime: float | str) -> Query[int]:
         texts = self._texts((yield from named_members(given)))
-        change = partial(change_group, group=self._key, lifetime=lifetime)
+        facets, width = [facet.name for facet in self._counted], self.index.layout.width
+        change = partial(change_group, group=self._key, lifetime=lifetime, facets=facets, width=width)
         return sum((yield from reader_of(self.index).gathering(change, texts))) if texts else 0
+
+    @cached_property
+    def _counted(self) -> list[Facet]:
+        """The facets by which members that join are counted. Raises ``ValueError``."""
+        return self.index.counted(self.index.get_group_counts(self.name))
 
     def _texts(self, members: Iterable[Any]) -> list[str]:
         return [self.index.to_text(member, "members") for member in members]
 
 
-class Grouping:
-    """The method of an index that returns a group."""
+class Grouping(Declaration[Member]):
+    """The declaration of an index whose groups may count their members."""
 
-    if TYPE_CHECKING:
+    group_counts: Sequence[str | Sequence[str]] = ()
+    """Facets by which every group counts its members, for ``group.counts("region")``: ``("region", "platform")``. They
+    must be among ``facets``. A member counts with the values that it had in Redis when it joined."""
 
-        @classmethod
-        def instance(cls) -> Any: ...
+    def get_group_counts(self, group: str) -> Sequence[str | Sequence[str]]:
+        """Return the facets by which the group ``group`` counts its members, by default ``group_counts`` for every
+        group. All processes must agree on them."""
+        return self.group_counts
+
+    def counted(self, declared: Sequence[str | Sequence[str]]) -> list[Facet]:
+        """Return the facets by which groups count, given as ``group_counts`` declares them. Raises ``ValueError``."""
+        if isinstance(declared, str) or not isinstance(declared, Sequence):
+            raise ValueError(f'group_counts: expected a sequence such as ("region",), not {declared!r}')
+        found = []
+        for paths in declared:
+            facet = self.faceting.of(paths if isinstance(paths, (tuple, list)) else (paths,))
+            if facet is None:
+                raise ValueError(f"group_counts: {paths!r} is not a facet of the index {self.name!r}")
+            found.append(facet)
+        return found
 
     @classmethod
     def group(cls, name: str) -> Group:
@@ -193,13 +249,22 @@ class Grouping:
         return Group(cls.instance(), name)
 
 
-def change_group(keys: Keys, members: Sequence[str], group: str, lifetime: float | str) -> Query[int]:
-    """Add members for a time in microseconds, or remove them with a time of ''. Return the number of those that were
-    not in the group, or were."""
+def change_group(
+    keys: Keys,
+    members: Sequence[str],
+    group: str,
+    lifetime: float | str,
+    facets: Sequence[str] = (),
+    width: int = 0,
+) -> Query[int]:
+    """Add members for a time in microseconds, counted by these facets, or remove them with a time of ''. Return the
+    number of those that were not in the group, or were. ``width``: of tie bytes."""
+    names = (*group_keys(keys, group), keys.root, keys.meta)
+    how = (lifetime, _PART, "\0".join(facets), width, keys.generation)
     each = list(dict.fromkeys(members))
     changed = 0
     for part in batched(each, _PART):
-        call = Call(CHANGE_GROUP, (keys.group(group),), (lifetime, _PART, *part), 5 * len(part))
+        call = Call(CHANGE_GROUP, names, (*how, *part), 5 * len(part))
         changed += yield from one(call, writes=True)
     return changed
 
@@ -207,6 +272,20 @@ def change_group(keys: Keys, members: Sequence[str], group: str, lifetime: float
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
     """Return the number of members whose time is not over; of all, or among these."""
     return one(Call(COUNT_GROUP, (keys.group(group),), members))
+
+
+def count_joined(keys: Keys, group: str, facet: str) -> Query[dict[bytes, int]]:
+    """Return the numbers of members of a group whose time is not over, by the names of a facet's rankings that they
+    were in when they joined."""
+    names, cursor, found = group_keys(keys, group), b"0", dict[bytes, int]()
+    while True:
+        call = Call(COUNT_JOINED, names, (f"{facet}:", cursor, _PART), _PART)
+        word, *reply = yield from one(call, writes=True)  # expired members leave
+        if word == b"counted":
+            cursor, *counts = reply
+            found |= zip(counts[::2], map(int, counts[1::2]), strict=True)
+            if cursor == b"0":
+                return found
 
 
 def read_group(keys: Keys, group: str, cursor: bytes) -> Query[list[bytes]]:

@@ -17,7 +17,7 @@ from ..capture.watched_tables import every_row
 from ..exceptions import Busy, IndexUnavailable
 from ..members import batched
 from ..models import Generation
-from ..sync.each_shard import EachShard
+from ..sync.in_step import InStep
 from ..sync.marks import leave
 from ..sync.push import push
 from ..sync.rows import fastest
@@ -47,7 +47,7 @@ def asleep_since(index: IdleIndex) -> int | None:
     None if the index doesn't declare ``idle``, or if the database notes no build yet."""
     if index.awake is None:
         return None
-    names = [part.name for part in index.parts]
+    names = [part.name for part in index.holders]
     rows = Generation.objects.using(index.get_using()).filter(index__in=names)
     found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
     return None if found is None else MOMENT.whole(found)
@@ -66,8 +66,8 @@ def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIE
     until = asleep_since(index)
     if until is None:
         return 0
-    shards, done = EachShard(index), 0
-    notes = shards.each(index.parts, lambda part: IdleStore.of(part).swept())
+    shards, done = InStep(index.holders), 0
+    notes = shards.each(index.holders, lambda part: IdleStore.of(part).swept())
     shards.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
@@ -162,7 +162,7 @@ def write_seen(index: IdleIndex, pks: Iterable[Any]) -> list[Any]:
             texts = [index.to_text(pk) for pk in chunk if pk not in found]
             # From the time in the column, which is older the longer the write has waited.
             rest = index.awake.rest - timedelta(seconds=monotonic() - began)  # type: ignore[union-attr]
-            for part, own in index.split(texts).items() if rest > _NOW else ():
+            for part, own in index.place(texts).items() if rest > _NOW else ():
                 IdleStore.of(part).rest_members(own, rest)
         if not locked or monotonic() >= deadline:
             return locked

@@ -79,7 +79,7 @@ class Touching:
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
-            for part in index.split(texts):
+            for part in index.place(texts):
                 yield reader_of(part).acceptance
             yield from touch(index, texts)
 

@@ -1,4 +1,4 @@
--- uses: built, positions, ranks
+-- uses: built, positions, ranks, ties
 -- Read consecutive members, best first.
 --
 -- KEYS  ranking  sorted set that is read
@@ -11,9 +11,11 @@
 --       method   the ranking method: 'ordinal', 'competition', or a part's
 --       count    members of the page
 --       most     the most members to read
---       from     start of the page: 'position', 'member', 'score' or 'sort key'
+--       from     start of the page: 'position', 'member', 'better', 'score' or 'sort key'
 --       …        then for a position: the number of members before the first one
 --                for a member: its primary key; the page has it in the middle, or reaches to an end of the ranking
+--                for 'better': a primary key; the page has the last 'count' members ranked better, then the member, as if it
+--                were the first of its equals
 --                for scores: best and worst, each a score and its exact bytes, '' for no bound; and the number of members
 --                in between to leave out
 --                for the sort key of a member of any shard: score, stored member, and the number of members to read
@@ -33,7 +35,7 @@ count = tonumber(count)
 require_live(meta, generation)
 local size = call('ZCARD', ranking)
 
-local first, last = 0, size
+local first, last, me, mine = 0, size, nil, nil
 if from == 'position' then
   first = tonumber(ARGV[FIRST])
 elseif from == 'member' then
@@ -43,6 +45,18 @@ elseif from == 'member' then
     return {'not ranked'}
   end
   first = math.max(0, math.min(position - math.floor(count / 2), size - count))
+elseif from == 'better' then
+  me, mine = find(live, ARGV[FIRST], order)
+  local better = mine and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, me)
+  if not better then
+    return {'not ranked'}
+  end
+  mine = call('ZSCORE', ranking, me) -- that in an intersection may be some seconds old
+  if method ~= 'ordinal' then
+    better = count_better(ranking, mine, tie_of(me, order.width), order.reverse)
+  end
+  first = math.max(0, better - count)
+  count = better - first
 elseif from == 'sort key' then
   local score, stored, back = unpack(ARGV, FIRST, FIRST + 2)
   local position = position_of(ranking, score, stored, order.reverse)
@@ -67,6 +81,9 @@ if count > 0 then
   else
     members = call('ZRANGE', ranking, first, first + count - 1, 'WITHSCORES')
   end
+end
+if me then
+  members[#members + 1], members[#members + 2] = me, mine
 end
 local before = first
 if members[1] then

@@ -10,7 +10,7 @@ from .query import Query
 from .request import FEW
 from .view import View
 
-__all__ = ["Bound", "Page", "PageAround", "PageAt", "PageBetween", "parse_page"]
+__all__ = ["Bound", "Page", "PageAbove", "PageAround", "PageAt", "PageBeside", "PageBetween", "parse_page"]
 
 _CHUNK: Final = 1000
 """Members that are read in one round trip."""
@@ -67,6 +67,49 @@ class PageAround(NamedTuple):
 
     def query(self, view: View, keys: Keys) -> Query[Page | None]:
         return _read(view, keys, self.limit, "member", self.member)
+
+
+class PageAbove(NamedTuple):
+    """The last member that ranks better than ``member``, if there is one, then ``member``, as if it were the first of
+    its equals; None if it is not ranked. With ordinal ranks, the member just before it ranks better."""
+
+    member: str
+
+    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+        return _read(view, keys, 1, "better", self.member)
+
+
+class PageBeside(NamedTuple):
+    """Up to ``limit`` members before a sort key, or after it and, first of all, a member that still has it. As every
+    round trip continues from a sort key, a member that doesn't move is neither left out nor repeated."""
+
+    score: float
+    stored: bytes
+    limit: int
+    is_after: bool
+
+    def query(self, view: View, keys: Keys) -> Query[Page]:
+        whole: Page | None = None
+        members: list[tuple[bytes, float]] = []
+        start, left = (self.stored, self.score), self.limit
+        while True:
+            # After a sort key, one more is read: the member that has it.
+            count = min(left, _CHUNK - 1) + self.is_after
+            stored, score = start
+            ahead, back = (count, 0) if self.is_after else (0, count)
+            arguments = (keys.generation, *view.order, ahead, count, "sort key", repr(score), stored, back)
+            light = count <= FEW
+            reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=light)
+            page: Page = parse_page(reply)  # type: ignore[assignment]
+            is_there = page.members[:1] == [start]
+            left -= len(page.members) - is_there
+            found = page.members[whole is not None and is_there :]
+            members = [*members, *found] if self.is_after else [*found, *members]
+            if whole is None or not self.is_after:
+                whole = page
+            if left <= 0 or len(page.members) < count:
+                return whole._replace(members=members)
+            start = found[-1 if self.is_after else 0]
 
 
 class PageBetween(NamedTuple):

@@ -11,10 +11,14 @@ from .query import Query
 from .request import FEW
 from .view import View
 
-__all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations"]
+__all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations", "Placement", "Placements"]
 
 _CHUNK: Final = 100
 """Members that are looked up in one round trip."""
+
+
+_RANKINGS: Final = 50
+"""Rankings of a member that are read in one round trip."""
 
 
 class Location(NamedTuple):
@@ -58,6 +62,43 @@ class Locate(NamedTuple):
             total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost, light=light)
             located += [each and Location(each[0], each[1], each[2], float(each[3])) for each in found]
         return Locations(total, located)
+
+
+class Placement(NamedTuple):
+    """A member in one of its rankings."""
+
+    ranking: str
+    """The name of the ranking."""
+
+    size: int
+    location: Location
+
+    better: int
+    """The number of members that are better in a criterion, whatever the ranking method."""
+
+
+class Placements(NamedTuple):
+    """The placements of a member: in the ranking of a view, then in those of its values of some ``facets``, by name;
+    none if it is not in the first one. One round trip for 50 of them."""
+
+    member: str
+    facets: Sequence[str] = ()
+
+    def query(self, view: View, keys: Keys) -> Query[list[Placement]]:
+        found: list[Placement] = []
+        skip, number = 0, 1
+        while skip < number:
+            arguments = (keys.generation, *view.order, self.member, skip, _RANKINGS, *self.facets)
+            cost = min(_RANKINGS, 1 + len(self.facets)) * 40
+            reply = yield from view.read(keys, scripts.READ_PLACEMENTS, arguments, cost)
+            if reply[0] == b"not ranked":
+                break
+            number, stored, score, *placed = reply
+            for name, size, position, before, better in placed:
+                location = Location(position, before, stored, float(score))
+                found.append(Placement(name.decode() or view.ranking or "", size, location, better))
+            skip += _RANKINGS
+        return found
 
 
 class BarePosition(NamedTuple):

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ..codec.shards import shard_of
 from ..redis.keys import Keys
+from ..shards.names import shard_of
 from .request import FULL, Blocking, Call, Request
 
 if TYPE_CHECKING:

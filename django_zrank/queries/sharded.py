@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
 from math import ceil, sqrt
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ..codec.units import NUL
+from ..codec.units import LAST, NUL
 from ..redis import scripts
 from ..redis.keys import Keys
 from .counts import CountFacet, Size
 from .draws import Draw, Ends, Moved, Sample
-from .pages import Page, PageAround, PageAt, PageBetween, parse_page
-from .positions import BarePosition, Locate, Location, Locations
+from .pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
+from .positions import BarePosition, Locate, Location, Locations, Placement, Placements
 from .query import Query, Question, Several, Shards, together
 from .view import View
 
@@ -199,6 +200,26 @@ class ShardedView:
         _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
         return found and found.position
 
+    def placements(self, question: Placements) -> Query[list[Placement]]:
+        """The placements of a member. Two round trips, or more if many shards are on one server; further ones for ranks
+        that count distinct values."""
+        methods = [*dict.fromkeys((self.view.method, "competition"))]
+        for is_last in (False, True):
+            mine = yield from question.query(self.plain, self.shards.own(question.member))
+            queries = []
+            for one in mine:
+                sort_key = SortKey(one.location.score, one.location.stored)
+                views = [replace(self.view, ranking=one.ranking, method=method) for method in methods]
+                queries += [ShardedView(view, self.shards).count_before([sort_key]) for view in views]
+            counted = yield from together(queries)
+            if is_last or all(one.here for one in counted):  # else it has moved between the two
+                break
+        ranks, better = counted[:: len(methods)], counted[len(methods) - 1 :: len(methods)]
+        return [
+            Placement(one.ranking, rank.size, one.location._replace(before=rank.before[0]), equal.before[0])
+            for one, rank, equal in zip(mine, ranks, better, strict=True)
+        ]
+
     # Runs of members
 
     def read_around(self, sort_key: SortKey, spans: Spans, want: int) -> Query[tuple[Around, list[SortKey]]]:
@@ -343,6 +364,43 @@ class ShardedView:
         page = Page(around.size, first, around.size - first, first, [])
         return (yield from self._numbered(page, members))
 
+    def page_beside(self, question: PageBeside) -> Query[Page]:
+        """A page before or after a sort key. One round trip; two if ranks aren't ordinal."""
+        sort_key, limit = SortKey(question.score, question.stored), question.limit
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            return (0, min(limit + 1, size - position)) if question.is_after else (min(limit, position), 0)
+
+        around, members = yield from self.read_around(sort_key, spans, self.share(limit + 1))
+        first = around.position - spans(around.size, around.position)[0]
+        return (yield from self._numbered(Page(around.size, first, around.size - first, first, []), members))
+
+    def page_above(self, question: PageAbove) -> Query[Page | None]:
+        """The last member that ranks better than a member, then that one. Two round trips; three if ranks aren't
+        ordinal."""
+
+        def spans(size: int, position: int) -> tuple[int, int]:
+            return min(1, position), min(1, size - position)
+
+        for is_last in (False, True):
+            me = (yield from self.find_sort_keys([question.member])).get(question.member)
+            if me is None:
+                return None
+            around, members = yield from self.read_around(self._first_equal(me), spans, 1)
+            found = [*members[: min(1, around.position)], me]
+            # The first of its equals comes there, unless it has moved between the two.
+            if is_last or (members and self._first_equal(members[-1]) == self._first_equal(me)):
+                break
+        first = around.position + 1 - len(found)
+        return (yield from self._numbered(Page(around.size, first, around.size - first, first, []), found))
+
+    def _first_equal(self, member: SortKey) -> SortKey:
+        """Return a sort key at which the members that rank as ``member`` does begin."""
+        if self.view.method == "ordinal":
+            return member
+        tie = self.view.layout.split(member.stored)[0]
+        return SortKey(member.score, tie + LAST if self.view.reverse else tie)
+
     def _top(
         self, ask: Callable[[int], PageAt | PageBetween], count: int
     ) -> Query[tuple[Page, list[SortKey]]]:
@@ -441,9 +499,12 @@ _ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
     CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
     Draw: ShardedView.draw,
     Locate: ShardedView.locate,
+    PageAbove: ShardedView.page_above,
     PageAround: ShardedView.page_around,
     PageAt: ShardedView.page_at,
+    PageBeside: ShardedView.page_beside,
     PageBetween: ShardedView.page_between,
+    Placements: ShardedView.placements,
     Several: lambda sharded, several: several.joined(
         [over_shards(one, sharded.view, sharded.shards) for one in several.questions]
     ),

@@ -23,7 +23,7 @@ def reader_of(index: Declaration) -> Reader:
     """Return the reader that answers questions about an index from Redis."""
     from .reader import Reader, ShardedReader
 
-    return Reader(index) if len(index.parts) == 1 else ShardedReader(index)
+    return Reader(index) if len(index.holders) == 1 else ShardedReader(index)
 
 
 _is_loaded = False

@@ -10,7 +10,6 @@ from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
-from ..codec.shards import whole_of
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
@@ -155,9 +154,8 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
 
     def not_built(self) -> NotBuilt:
-        return NotBuilt(
-            f"Index {self.name!r} is not built: run manage.py rebuild_zrank {whole_of(self.name)}"
-        )
+        declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
+        return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {declared}")
 
 
 def _send(client: Any, request: Request) -> list[Any]:

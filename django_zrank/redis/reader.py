@@ -161,7 +161,7 @@ class ShardedReader(Reader):
 
     def __init__(self, index: Declaration) -> None:
         super().__init__(index)
-        self.parts = [reader_of(part) for part in index.parts]
+        self.parts = [reader_of(part) for part in index.holders]
         self.swaps += len(self.parts)  # a rebuild swaps them one by one
 
     @property
@@ -175,7 +175,7 @@ class ShardedReader(Reader):
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
         """The steps to the answer, from one shard if that is enough."""
         if isinstance(question, BareScore):
-            return reader_of(self.index.part_of(question.member)).asking(question, view, server)
+            return reader_of(self.index.holder_of(question.member)).asking(question, view, server)
         return super().asking(question, view, server)
 
     def _request(  # type: ignore[override]

@@ -59,12 +59,12 @@ def prefetch(indexes: Collection[Declaration]) -> None:
 def _recorded_together(index: Declaration) -> Generation:
     """Return what the database knows of the build of ``index``. The rows of all shards are read in one query, as the
     others are needed next."""
-    whole, using = index.whole, index.get_using()
+    whole, using = index.declared, index.get_using()
     if whole is index:
         return recorded(index)
     row = _beside.get((index.name, using))
     if row is None:
-        rows = _rows(using, [part.name for part in whole.parts])
+        rows = _rows(using, [part.name for part in whole.holders])
         for name, beside in rows.items():
             _beside.keep((name, using), beside, _MOMENT)
         row = rows[index.name]

@@ -21,7 +21,21 @@ __all__ = ["RESERVED", "check_facet_names", "check_owners", "check_several_rows"
 
 RESERVED: Final = frozenset(
     [
-        *("n", "band", "ranks", "widen", "exclude", "seed", "near", "member", "facet", "pk"),
+        *(
+            "n",
+            "band",
+            "ranks",
+            "widen",
+            "exclude",
+            "seed",
+            "near",
+            "member",
+            "facet",
+            "in",
+            "pk",
+            "after",
+            "before",
+        ),
         *("page", "page_size", "limit", "offset", "format"),
     ]
 )

@@ -123,7 +123,7 @@ class IndexAutoSchema(AutoSchema):
             elif view.lookup_field == "pk" and name in (view.lookup_url_kwarg or "pk", "id"):
                 description = _("The id of the member.")
                 schema = one_of(map(key_schema, indexes))
-                if view.action == "around":
+                if view.action in ("around", "gap"):
                     schema = one_of([schema, enumeration(["me"])])
             else:
                 continue
@@ -229,22 +229,42 @@ class IndexAutoSchema(AutoSchema):
             return result
         percentage = {"type": "number", "minimum": 0, "maximum": 100}
         among_all = object_schema(count={"type": "integer"}, percentile=percentage)
-        return {"allOf": [result, self._get_component("Standing", among_all)]}
+        described = [result, self._get_component("Standing", among_all)]
+        if "in" in view.get_query().fields:
+            rank = {"type": "integer", "description": str(_("1 is best."))}
+            standing = object_schema(
+                values=self._get_values_schema(view), rank=rank, **among_all["properties"]
+            )
+            standings = {"type": "array", "items": standing, "description": str(_("Only with in."))}
+            described.append({"type": "object", "properties": {"standings": standings}})
+        return {"allOf": described}
 
     _describe_me = _describe_retrieve
 
     def _describe_around(self, view: Any) -> Schema:
-        return object_schema(results={"type": "array", "items": self._get_result_schema(view)})
+        link = {"type": "string", "format": "uri", "nullable": True}
+        return object_schema(
+            next=link, previous=link, results={"type": "array", "items": self._get_result_schema(view)}
+        )
+
+    def _describe_gap(self, view: Any) -> Schema:
+        result, null = self._get_result_schema(view), {"enum": [None]}
+        gap = one_of([distance_schema(view.served), null])
+        return {"allOf": [result, object_schema(above=one_of([result, null]), gap=gap)]}
 
     def _describe_change(self, view: Any) -> Schema:
         return object_schema(pk=key_schema(view.served), score=score_schema(view.served))
 
-    def _describe_counts(self, view: Any) -> Schema:
+    def _get_values_schema(self, view: Any) -> Schema:
+        """Values of facets, by the names of their filters."""
         values = {
             name: {**facet_schema(view.served, path), "nullable": True}
             for name, path in view.get_filters().items()
         }
-        counted = object_schema(values={"type": "object", "properties": values}, count={"type": "integer"})
+        return {"type": "object", "properties": values}
+
+    def _describe_counts(self, view: Any) -> Schema:
+        counted = object_schema(values=self._get_values_schema(view), count={"type": "integer"})
         return object_schema(count={"type": "integer"}, results={"type": "array", "items": counted})
 
     def _describe_list(self, view: Any) -> Schema:

@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
+from ..codec.cursors import decode_cursor
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.kinds import Schema, kind_of
@@ -30,7 +31,7 @@ from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
-from .serializers import enumeration, facet_schema, key_schema
+from .serializers import enumeration, facet_schema, key_schema, shows_rank
 
 logger = logging.getLogger("django_zrank")
 
@@ -172,6 +173,21 @@ class PointField(QueryField):
             raise ValueError(text) from error
         self.index.ordering.ahead_of(value, reverse=False)
         return value
+
+
+class CursorField(QueryField):
+    """A cursor: the sort key of a member."""
+
+    default_error_messages = {"invalid": _("This is not a cursor.")}
+    schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+
+    def __init__(self, index: RankIndex, **options: Any) -> None:
+        super().__init__(**options)
+        self.index = index
+
+    def parse(self, text: str) -> str:
+        decode_cursor(self.index, text)
+        return text
 
 
 class RanksField(QueryField):
@@ -332,6 +348,28 @@ class FacetField(QueryField):
         return facet
 
 
+class PathsField(CommaField):
+    """Columns of facets, by the names of their filters."""
+
+    def __init__(self, filters: Mapping[str, str], **options: Any) -> None:
+        super().__init__(NameField(filters), len(filters), **options)
+
+
+class NameField(QueryField):
+    """The path behind the name of a filter."""
+
+    default_error_messages = {"invalid": _("“{value}” is not a facet. There are: {field.listed}.")}
+
+    def __init__(self, filters: Mapping[str, str]) -> None:
+        super().__init__()
+        self.filters, self.listed, self.schema = filters, ", ".join(filters), enumeration(filters)
+
+    def parse(self, text: str) -> str:
+        if text not in self.filters:
+            raise ValueError(text)
+        return self.filters[text]
+
+
 # Serializers
 
 
@@ -467,8 +505,21 @@ class ListQuery(QuerySerializer):
         return {**super().get_parameters(), **pages, "pk": MembersField(self.index, 100, help_text=ids)}
 
 
-class MeQuery(QuerySerializer):
-    """The query string of ``GET /leaderboard/me/``."""
+class StandingQuery(QuerySerializer):
+    """The query string of ``GET /leaderboard/<pk>/``."""
+
+    limits = {"shows_rank": lambda view: shows_rank(view.get_serializer_class())}
+
+    def get_parameters(self) -> dict[str, Any]:
+        found, filters = super().get_parameters(), dict(self.context["filters"])
+        if filters and self.context["shows_rank"]:
+            help_text = _("Also the rankings of these facets that the member is in, separated by commas.")
+            found["in"] = PathsField(filters, help_text=help_text)
+        return found
+
+
+class MineQuery(QuerySerializer):
+    """The query string of an action about the user's own row."""
 
     def get_parameters(self) -> dict[str, Any]:
         help_text = _(
@@ -477,8 +528,8 @@ class MeQuery(QuerySerializer):
         return {**super().get_parameters(), "member": MemberField(self.index, help_text=help_text)}
 
 
-class AroundQuery(QuerySerializer):
-    """The query string of ``GET /leaderboard/<pk>/around/``."""
+class NumberQuery(QuerySerializer):
+    """The query string of an action that returns ``n`` results."""
 
     n_text = _("The number of members.")
 
@@ -487,11 +538,33 @@ class AroundQuery(QuerySerializer):
         return {**super().get_parameters(), "n": n}
 
 
-class AroundMeQuery(MeQuery, AroundQuery):
+class AroundQuery(NumberQuery):
+    """The query string of ``GET /leaderboard/<pk>/around/``."""
+
+    def get_parameters(self) -> dict[str, Any]:
+        after = _("The cursor of an earlier response: the members after that.")
+        before = _("The cursor of an earlier response: the members before that.")
+        cursors = {
+            "after": CursorField(self.index, help_text=after),
+            "before": CursorField(self.index, help_text=before),
+        }
+        return {**super().get_parameters(), **cursors}
+
+    def get_field(self, name: str, data: QueryDict) -> Any:
+        if name == "before" and "after" in data:
+            raise serializers.ValidationError([_("Give either after or before.")], code="invalid")
+        return super().get_field(name, data)
+
+
+class MeQuery(MineQuery, StandingQuery):
+    """The query string of ``GET /leaderboard/me/``."""
+
+
+class AroundMeQuery(MineQuery, AroundQuery):
     """The query string of ``GET /leaderboard/me/around/``."""
 
 
-class CountsQuery(AroundQuery):
+class CountsQuery(NumberQuery):
     """The query string of ``GET /leaderboard/counts/``."""
 
     n_text = _("The number of values.")
@@ -503,7 +576,7 @@ class CountsQuery(AroundQuery):
         return {**super().get_parameters(), "facet": facet}
 
 
-class RecommendationQuery(AroundQuery):
+class RecommendationQuery(NumberQuery):
     """The query string of ``GET /recommendations/``."""
 
     switches: ClassVar[Mapping[str, tuple[Sequence[str], Any]]] = {

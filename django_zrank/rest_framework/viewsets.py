@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache, partial
 from heapq import nsmallest
+from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConfigured
@@ -30,13 +31,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField
 from rest_framework.settings import api_settings
+from rest_framework.utils.urls import remove_query_param, replace_query_param
 from rest_framework.versioning import QueryParameterVersioning
 from rest_framework.viewsets import GenericViewSet
 
 from ..codec.fields import follow
 from ..codec.kinds import kind_of
 from ..conf import get_settings
-from ..entries import Entry
+from ..entries import Entry, EntryPage
 from ..exceptions import NotRanked
 from ..index import Band, RankIndex
 from ..ranking import Ranking
@@ -59,6 +61,9 @@ __all__ = ["IndexViewSet", "LeaderboardViewSet", "RecommendationViewSet", "Score
 logger = logging.getLogger("django_zrank")
 
 _counts = KeptCounts()
+
+_HIDDEN_PAGES: Final = 20
+"""The most pages in a row that a request reads until one has a member that the view's queryset shows."""
 
 
 @cache
@@ -458,12 +463,16 @@ class RecommendationViewSet(IndexViewSet):
         band: Any = found.band
         return Response(
             {
-                # In a form that ``band`` takes: seconds would not do, since the band of a date counts in days.
-                "band": [duration_string(one) if isinstance(one, timedelta) else one for one in band],
+                "band": [_spell(one) for one in band],
                 "candidates": found.candidates,
                 "results": self.get_results(found),
             }
         )
+
+
+def _spell(distance: Any) -> Any:
+    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days."""
+    return duration_string(distance) if isinstance(distance, timedelta) else distance
 
 
 @lru_cache(maxsize=256)
@@ -523,12 +532,13 @@ class LeaderboardViewSet(IndexViewSet):
 
     query_classes = {
         "list": query.ListQuery,
-        "retrieve": query.QuerySerializer,
+        "retrieve": query.StandingQuery,
         "me": query.MeQuery,
         "around": query.AroundQuery,
+        "gap": query.QuerySerializer,
         "counts": query.CountsQuery,
     }
-    filtered_actions = ("list", "retrieve", "me", "around")
+    filtered_actions = ("list", "retrieve", "me", "around", "gap")
     pagination_class: type[pagination.BasePagination] | None = get_pagination_class()
 
     default_n = 10
@@ -542,8 +552,8 @@ class LeaderboardViewSet(IndexViewSet):
     minute, if that is longer. None: count anew for each request."""
 
     def get_query_class(self) -> type[query.QuerySerializer]:
-        is_mine = self.action == "around" and self.is_personal()
-        return query.AroundMeQuery if is_mine else super().get_query_class()
+        mine = {"around": query.AroundMeQuery, "gap": query.MineQuery} if self.is_personal() else {}
+        return mine.get(self.action or "") or super().get_query_class()
 
     def is_personal(self) -> bool:
         return "me" in (self.action, self.kwargs.get(self.lookup_url_kwarg or self.lookup_field))
@@ -573,13 +583,18 @@ class LeaderboardViewSet(IndexViewSet):
         return self.get_paginated_response(self.get_results(page, rows))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The rank, score and percentile of one member: among all, or with a filter, among the matching members."""
+        """The rank, score and percentile of one member: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has its standings in the rankings of its values.
+        """
         member = self.get_object()
         return self._get_standing(member, {member.pk: member})
 
     @action(detail=False, name="Your rank")
     def me(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Your rank, score and percentile: among all, or with a filter, among the matching members.
+
+        in: facets, separated by commas. The response then also has your standings in the rankings of your values.
 
         member: the id of the member, if several of yours match the filters.
         """
@@ -591,11 +606,68 @@ class LeaderboardViewSet(IndexViewSet):
 
         n: the number of members. Near an end of the ranking, more of them are on the other side.
 
+        after, before: a cursor, as next and previous have it, for the members after or before it.
+
         member: with me in the path, the id of the member, if several of yours match the filters.
         """
         n = self.arguments.get("n", min(self.default_n, get_settings().max_n))
-        member = self.get_asking() if self.is_personal() else self.get_object()
-        return Response({"results": self.get_results(self.get_filtered().around(member, n))})
+        member, ranking = self._get_named(), self.get_filtered()
+        is_turned = not self.arguments.keys().isdisjoint(("after", "before"))
+        # A cursor tells whose it is, so those of members that are hidden aren't shown either.
+        for page in islice(
+            self._turn(ranking, n) if is_turned else [ranking.around(member, n)], _HIDDEN_PAGES
+        ):
+            rows = self._get_rows(page) if self.shows_rows() else None
+            shown = [entry for entry in page if rows is None or entry.pk in rows]
+            if shown:
+                break
+        is_last = not shown or (shown[-1] == page[-1] and not page.has_next)
+        is_first = not shown or (shown[0] == page[0] and not page.has_previous)
+        return Response(
+            {
+                "next": None if is_last else self._get_link(after=ranking.cursor(shown[-1])),
+                "previous": None if is_first else self._get_link(before=ranking.cursor(shown[0])),
+                "results": self.get_results(shown, rows),
+            }
+        )
+
+    def _turn(self, ranking: Ranking, n: int) -> Iterator[EntryPage[Any]]:
+        """Yield the page that the request's cursor leads to, then those that follow in that direction."""
+        is_after = "after" in self.arguments
+        start: Any = self.arguments["after" if is_after else "before"]
+        while start is not None:
+            page = (ranking.after if is_after else ranking.before)(start, n)
+            yield page
+            has_more = page and (page.has_next if is_after else page.has_previous)
+            start = page[-1 if is_after else 0] if has_more else None
+
+    def _get_link(self, **cursor: str) -> str:
+        """Return the URL of this request, with another cursor."""
+        url = self.request.build_absolute_uri()
+        for name in ("after", "before"):
+            url = remove_query_param(url, name)
+        ((name, value),) = cursor.items()
+        return str(replace_query_param(url, name, value))
+
+    @action(detail=True)
+    def gap(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A member, the nearest one above it, which has a better rank, and the gap between their scores.
+
+        With me in the path, the one above you. Both are null if there is none. The gap of equal scores is 0.
+
+        member: with me in the path, the id of the member, if several of yours match the filters.
+        """
+        entry, above, distance = self.get_filtered().gap(self._get_named())
+        rows = self._get_rows([one for one in (entry, above) if one]) if self.shows_rows() else None
+        mine, better = (
+            next(iter(self.get_results([one] if one else [], rows)), None) for one in (entry, above)
+        )
+        # The gap to a hidden member would tell its score.
+        return self._join(mine, {"above": better, "gap": _spell(distance) if better else None})
+
+    def _get_named(self) -> Any:
+        """Return the row that the path names, or with me in it, the user's own."""
+        return self.get_asking() if self.is_personal() else self.get_object()
 
     @action(detail=False)
     def counts(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -634,20 +706,49 @@ class LeaderboardViewSet(IndexViewSet):
         return _counts.get(what, count, seconds=self.keep_counts, patience=patience)
 
     def _get_standing(self, member: Any, rows: Mapping[Any, models.Model] | None = None) -> Response:
-        serializer_class = self.get_serializer_class()
-        if serializers.shows_rank(serializer_class):
-            entry, size, percentile = self.get_filtered().standing(member)
+        ranking, among_all = self.get_filtered(), dict[str, Any]()
+        if paths := self.arguments.get("in"):
+            entry, among_all = self._get_standings(ranking, member, paths)
+        elif serializers.shows_rank(self.get_serializer_class()):
+            entry, size, percentile = ranking.standing(member)
             among_all = {"count": size, "percentile": percentile}
         else:
-            entry, among_all = self.get_filtered().entry(member), {}
-        for result in self.get_results([entry], rows):
-            if clashing := result.keys() & among_all.keys():
-                raise ImproperlyConfigured(
-                    f"{serializer_class.__name__}: a result of {self.action!r} has the ranking's own "
-                    f"{min(clashing)!r}, so a field of the serializer needs another name."
-                )
-            return Response({**result, **among_all})
-        raise exceptions.MemberNotRanked  # The view's queryset doesn't show it
+            entry = ranking.entry(member)
+        return self._join(next(iter(self.get_results([entry], rows)), None), among_all)
+
+    def _get_standings(
+        self, ranking: Ranking, member: Any, paths: Sequence[str]
+    ) -> tuple[Entry, dict[str, Any]]:
+        """Return the entry of a member, and what else there is about it in a ranking and in those of its facets. 400 if
+        there are none."""
+        try:
+            whole, *others = ranking.standings(member, *paths)
+        except ValueError as error:
+            logger.warning("%s", error)
+            message = _("There are no rankings of these facets, or not under these filters.")
+            raise ValidationError({"in": [message]}, code="invalid") from error
+        names = {path: name for name, path in self.get_filters().items()}
+        standings = [
+            {
+                "values": {names[path]: value for path, value in one.values.items() if path in names},
+                "rank": one.entry.rank,
+                "count": one.size,
+                "percentile": one.percentile,
+            }
+            for one in others
+        ]
+        return whole.entry, {"count": whole.size, "percentile": whole.percentile, "standings": standings}
+
+    def _join(self, result: Mapping[str, Any] | None, further: Mapping[str, Any]) -> Response:
+        """Answer with a result and what else there is about its member. 404 if the view's queryset doesn't show it."""
+        if result is None:
+            raise exceptions.MemberNotRanked
+        if clashing := result.keys() & further.keys():
+            raise ImproperlyConfigured(
+                f"{self.get_serializer_class().__name__}: a result of {self.action!r} has the ranking's own "
+                f"{min(clashing)!r}, so a field of the serializer needs another name."
+            )
+        return Response({**result, **further})
 
 
 def _answer_conditionally(request: Any, response: Any) -> Any:

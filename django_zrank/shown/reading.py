@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 from ..codec.layout import Layout, StoredMember
 from ..queries.draws import Sample
 from ..queries.pages import Page
-from ..queries.positions import Locations
 from ..queries.query import Query
 from ..queries.request import Call, Request
 from ..redis.scripts import Script, library_text
@@ -19,7 +18,9 @@ __all__ = ["attaching", "followed"]
 
 Answer = TypeVar("Answer")
 
-_READING: Final = {"count_before", "deal", "deal_tested", "read_page", "read_ranks", "sample_nearby"}
+_READING: Final = {
+    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby")
+}
 """The scripts that return members, or take those that an answer has."""
 
 
@@ -86,14 +87,18 @@ def _attached(answer: Any, found: Mapping[bytes, bytes], layout: Layout) -> Any:
         member.attachment = layout.attachment_of(membership)
         return member
 
+    def of(part: Any) -> Any:
+        if isinstance(part, bytes):
+            return attached(part)
+        if isinstance(part, (list, tuple)):
+            parts = map(of, part)
+            return part._make(parts) if hasattr(part, "_make") else type(part)(parts)
+        return part
+
+    # The answers that are read most take half the time.
     if isinstance(answer, Page):
         return Page(*answer[:-1], [(attached(stored), score) for stored, score in answer.members])
     if isinstance(answer, Sample):
         drawn = [(score, attached(stored), before) for score, stored, before in answer.drawn]
         return answer._replace(drawn=drawn)
-    if isinstance(answer, Locations):
-        located = [one and one._replace(stored=attached(one.stored)) for one in answer.found]
-        return answer._replace(found=located)
-    if isinstance(answer, list):
-        return [_attached(one, found, layout) for one in answer]
-    return answer
+    return of(answer)

@@ -12,6 +12,7 @@ from django.db import OperationalError, models
 from django.db.models import Count
 from django.utils import timezone
 
+from ..codec.facets import Facet
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
 from ..deadline import reading
@@ -20,8 +21,8 @@ from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
-from ..queries.pages import Page, PageAround, PageAt, PageBetween
-from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations
+from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
+from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations, Placement, Placements
 from ..queries.query import Question, Several
 from ..queries.view import View
 from ..recent import Recent
@@ -118,6 +119,37 @@ def _count_better(rows: Rows, view: View, ours: Sequence[Row]) -> tuple[int, dic
     return found["size"], numbers
 
 
+def _placements(rows: Rows, view: View, question: Placements) -> list[Placement]:
+    """The placements of a member, by one scan for each, and one more if ranks count distinct values."""
+    me = rows.find([question.member]).get(question.member)
+    if me is None:
+        return []
+    conditions = {view.ranking or "": rows.conditions}
+    for facet in rows.index.faceting.all:
+        for name in sorted(_rankings_of(rows, me, facet)) if facet.name in question.facets else ():
+            values = zip(facet.paths, facet.decode(name), strict=True)
+            conditions.setdefault(name, tuple(Condition({path: (value,)}, False) for path, value in values))
+    found: list[Placement] = []
+    for name, own in conditions.items():
+        among = Rows(rows.index, own)
+        size, numbers = _count_better(among, view, [me])
+        _, equal = _count_better(among, view.by("competition"), [me])
+        location = Location(*numbers[me.member], me.stored, me.score)
+        found.append(Placement(name, size, location, equal[me.member][1]))
+    return found
+
+
+def _rankings_of(rows: Rows, me: Row, facet: Facet) -> set[str]:
+    """The names of the rankings of a member's values of a facet."""
+    mine = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by().filter(pk=me.pk)
+    # Every combination of the values at each path counts, even if two paths lead through one relation.
+    values = [
+        {*mine.values_list(facet.kind(path).comparable(path, rows.connection), flat=True)}
+        for path in facet.paths
+    ]
+    return {facet.ranking(chosen) for chosen in product(*values)}
+
+
 def _page_at(rows: Rows, view: View, question: PageAt) -> Page:
     size = rows.passing.count()
     return _page(rows, view, size, question.first, size, question.limit)
@@ -130,6 +162,33 @@ def _page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
     size, numbers = _count_better(rows, view.by("ordinal"), [me])
     first = max(0, min(numbers[me.member][0] - question.limit // 2, size - question.limit))
     return _page(rows, view, size, first, size, question.limit)
+
+
+def _page_above(rows: Rows, view: View, question: PageAbove) -> Page | None:
+    me = rows.find([question.member]).get(question.member)
+    if me is None:
+        return None
+    # Positions of the first of its equals.
+    size, numbers = _count_better(rows, view if view.method == "ordinal" else view.by("competition"), [me])
+    better = numbers[me.member][1]
+    page = _page(rows, view, size, max(0, better - 1), size, min(1, better))
+    page.members.append((me.stored, me.score))
+    return page
+
+
+def _page_beside(rows: Rows, view: View, question: PageBeside) -> Page:
+    is_after = question.is_after
+    start, size = rows.at(question.score, question.stored), rows.passing.count()
+    beside = rows.passing.filter(rows.apart(start, higher=view.reverse != is_after))
+    nearest = beside.order_by(*rows.best_first(view.reverse == is_after)).values_list("pk", *rows.columns)
+    found = [rows.row(pk, values) for pk, *values in nearest[: question.limit + is_after]]
+    if not found:
+        first = size if is_after else 0
+        return Page(size, first, size - first, first, [])
+    best = found[0] if is_after else found[-1]
+    (position, before) = _count_better(rows, view, [rows.at(best.score, best.stored)])[1][best.member]
+    members = [(row.stored, row.score) for row in (found if is_after else found[question.limit - 1 :: -1])]
+    return Page(size, position, size - position, before, members)
 
 
 def _page_between(rows: Rows, view: View, question: PageBetween) -> Page:
@@ -192,8 +251,11 @@ _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
     CountFacet: _count_facet,
     Draw: sample,
     Locate: _locate,
+    PageAbove: _page_above,
     PageAround: _page_around,
     PageAt: _page_at,
+    PageBeside: _page_beside,
     PageBetween: _page_between,
+    Placements: _placements,
     Size: _size,
 }

@@ -68,7 +68,7 @@ class Rows:
     def ranked(self) -> models.QuerySet[Any]:
         """The rows that can be ranked, each once."""
         ranked: models.QuerySet[Any] = self._once(self.index.get_ranked().order_by())
-        ranked = ranked.alias(zrank_text=_text(self.connection.vendor))
+        ranked = ranked.alias(zrank_text=_text(self.connection.vendor, F("pk")))
         for at, criterion in enumerate(self.order.criteria):
             name, column, kind = f"zrank_{at}", F(criterion.path), criterion.kind
             may_be_null = criterion.nullable and at > 0
@@ -147,6 +147,13 @@ class Rows:
                 # A database may find "A" by "a". Redis doesn't, so the result has the row's own spelling.
                 found[self.index.to_text(pk)] = self.row(pk, values, text)
         return found
+
+    def at(self, score: float, stored: bytes) -> Row:
+        """Return the row that has a sort key, or would have it."""
+        tie, member = self.index.layout.split(stored)
+        pk = self.index.from_bytes(member)
+        text = _text(self.connection.vendor, Value(pk, output_field=self.index._key.field))
+        return Row(pk, self.order.decode(score, tie), score, tie, member, text)
 
     def chunks(self, members: Iterable[str]) -> Iterator[list[Any]]:
         """Split primary keys into as many as a query may take."""
@@ -230,10 +237,10 @@ def _may_repeat_rows(queryset: models.QuerySet[Any]) -> bool:
     return many or query.distinct or query.group_by is not None
 
 
-def _text(vendor: str) -> Func:
-    """The primary key as text that compares by its bytes, as members do in Redis."""
+def _text(vendor: str, key: Any) -> Func:
+    """A primary key as text that compares by its bytes, as members do in Redis."""
     field = models.BinaryField() if vendor == "mysql" else models.TextField()
-    return Func(F("pk"), template=_TEXTS.get(vendor, _TEXT), output_field=field)
+    return Func(key, template=_TEXTS.get(vendor, _TEXT), output_field=field)
 
 
 _TEXT: Final = "CAST(%(expressions)s AS VARCHAR(255))"

@@ -16,14 +16,14 @@ from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Busy, ZRankError
+from ..hooks import divisible
 from ..models import Mark
 from ..recent import Recent
 from ..signals import drained
 from ..store import Store
 from ..transactions import PATIENCE, refuse_transaction, without_waiting
-from .each_shard import EachShard
+from .in_step import InStep
 from .marks import (
-    Processed,
     Seen,
     Written,
     discard,
@@ -35,7 +35,7 @@ from .marks import (
     require_declared,
     unmark,
 )
-from .push import write
+from .push import Push
 from .rebuild import rebuild
 from .rows import key_parser
 
@@ -65,10 +65,16 @@ def drain(
     an old snapshot might be read.
     """
     refuse_transaction(index.get_using(), "Draining")
-    return _Drain(index, batch_size, patience).run(limit)
+    return draining(index, batch_size, patience).run(limit)
 
 
-class _Drain:
+@divisible
+def draining(index: Declaration, batch_size: int, patience: float, share: int | None = None) -> Drain:
+    """Return a :class:`Drain`."""
+    return Drain(index, batch_size, patience, share)
+
+
+class Drain:
     """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
     so many members; and read no further batch."""
 
@@ -76,10 +82,10 @@ class _Drain:
         self, index: Declaration, batch_size: int, patience: float, share: int | None = None
     ) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
-        self.shards = EachShard(index)
+        self.step = InStep(index.holders)
 
         self.left: dict[int, Collection[Declaration]] = {}
-        """Marks that wait on, with the parts that they wait for; none if they can't be processed."""
+        """Marks that wait on, with the indexes that they wait for; none if they can't be processed."""
 
         self.has_expanded = False
         """True if marks were left for the members of related rows."""
@@ -89,8 +95,7 @@ class _Drain:
 
     def run(self, limit: int | None, last: int = 0) -> int:
         """Process the marks beyond the id ``last``, at most ``limit``. Return their number."""
-        healths = self.shards.each(self.index.parts, lambda part: Store.of(part).check_health())
-        self.shards.require()
+        behind = self.begin()
         self.last, done = last, 0
         for _ in range(2):  # the second time for the members that marks of related rows lead to
             until = newest_mark(self.index)
@@ -108,20 +113,29 @@ class _Drain:
                     break
             if not self.has_expanded:
                 break
-        self.shards.each(healths, lambda part: self.finish(part, healths[part].behind))
-        self.shards.require()
+        self.finish(behind)
         return done
 
-    def finish(self, part: Declaration, behind: str) -> None:
-        """End the replay of a part, if no mark of it still waits; and purge old batches and generations."""
-        store = Store.of(part)
+    def begin(self) -> dict[Declaration, str]:
+        """Return the terms of unfinished replays, by the indexes that can be reached."""
+        healths = self.step.each(self.index.holders, lambda index: Store.of(index).check_health())
+        self.step.require()
+        return {index: health.behind for index, health in healths.items()}
+
+    def finish(self, behind: Mapping[Declaration, str]) -> None:
+        """End the replay of each index of which no mark waits; and purge old batches and generations."""
+        self.step.each(behind, lambda index: self.finish_one(index, behind[index]))
+        self.step.require()
+
+    def finish_one(self, index: Declaration, behind: str) -> None:
+        store = Store.of(index)
         if behind not in ("", "rebuild"):
-            ids = replayed_marks(part).values_list("id", flat=True)
-            if not any(part in self.left.get(pk, (part,)) for pk in ids.iterator()):
+            ids = replayed_marks(index).values_list("id", flat=True)
+            if not any(index in self.left.get(pk, (index,)) for pk in ids.iterator()):
                 store.finish_replay(behind)
-        if _due("purge", part, _PURGE_EVERY):
+        if _due("purge", index, _PURGE_EVERY):
             store.unlink_doomed()
-            forget_batches(part, get_settings().keep_marks)
+            forget_batches(index, get_settings().keep_marks)
 
     def process(self, marks: list[Seen]) -> int:
         """Process marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone: then
@@ -146,32 +160,25 @@ class _Drain:
         return self.process(marks[:half]) + self.process(marks[half:])
 
     def apply(self, marks: list[Seen]) -> int:
-        """Write the members of ``marks``, and unmark. Return the number of marks. Those wait on whose part can't be
-        reached, or that fail the fence (see ``unmark()``)."""
-        index, away = self.index, self.shards.failed
+        """Write the members of ``marks``, and unmark. Return the number of marks. Those that fail the fence (see
+        ``unmark()``) wait on."""
         if marks[0][1] is not None:
             return self.expand(marks)
         if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        parse = cache(key_parser(index))  # marks repeat members
+        parse = cache(key_parser(self.index))  # marks repeat members
         named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
         nobody = [mark for mark in marks if parse(mark[2]) is None]
-        done = discard(index, nobody, patience=self.patience) if nobody else 0
-        parts = index.split(named, lambda pair: index.to_text(pair[1]))
-        pks = {part: {pk for _, pk in own} for part, own in parts.items() if part not in away}
-        pushed = write(self.shards, pks, noted=True)
-        self.shards.require()
-        if not pushed.astray.isdisjoint(away) and len(marks) > 1:  # perhaps because of one mark
-            return done + self.process_halves([mark for mark, _ in named])
-        processed: list[Processed] = []
-        for part, own in parts.items():
-            one = Processed([mark for mark, _ in own], {part, *pushed.astray})
-            missing = one.parts - pushed.written.keys()
-            if missing:
-                self.left |= {pk: missing for pk, _, _ in one.marks}
-            else:
-                processed.append(one)
-        return done + self.unmark(processed, pushed.written, sum(map(len, pks.values())))
+        done = discard(self.index, nobody, patience=self.patience) if nobody else 0
+        return done + (self.write(named) if named else 0)
+
+    def write(self, named: list[tuple[Seen, Any]]) -> int:
+        """Write members, given with the marks that name them, and unmark."""
+        pks = {pk for _, pk in named}
+        push = Push(self.step, noted=True)
+        push.write({self.index: pks})
+        self.step.require()
+        return self.unmark([mark for mark, _ in named], push.written[self.index], len(pks))
 
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
@@ -202,27 +209,32 @@ class _Drain:
         return discard(index, marks, patience=self.patience)
 
     def rebuild(self, marks: list[Seen]) -> int:
-        """Rebuild the index for marks for all members. A part that can't be reached is rebuilt when it returns."""
-        index, away = self.index, tuple(self.shards.failed)
-        parts = [part for part in index.parts if part not in away]
+        """Rebuild the index for marks for all members."""
         # A rebuild that is already running may have read its rows before these marks.
-        members = rebuild(index, parts=parts, polite=True)
-        healths = {part: Store.of(part).check_health() for part in parts}
-        written = {part: Written(health.generation, *health.position) for part, health in healths.items()}
-        return self.unmark([Processed(marks, parts, outdated=away)], written, members)
+        members = rebuild(self.index, polite=True)
+        return self.unmark(marks, built(self.index), members)
 
-    def unmark(self, processed: list[Processed], written: Mapping[Declaration, Written], members: int) -> int:
-        settled = unmark(self.index, processed, written, patience=self.patience) if processed else []
-        if done := sum(len(one.marks) for one in settled):
-            drained.send_robust(self.index, marks=done, members=members)
-        return done
+    def unmark(self, marks: list[Seen], written: Written, members: int) -> int:
+        """Delete marks, and announce that. Return their number; 0 if they wait on."""
+        is_done = unmark(self.index, marks, written, patience=self.patience)
+        return self.announce(len(marks), members) if is_done else 0
+
+    def announce(self, marks: int, members: int) -> int:
+        drained.send_robust(self.index, marks=marks, members=members)
+        return marks
+
+
+def built(index: Declaration) -> Written:
+    """Return the state in which a build of an index is live."""
+    health = Store.of(index).check_health()
+    return Written(health.generation, *health.position)
 
 
 _WALKED: Final = 60.0
 """Seconds after which a process starts over with the first mark."""
 
 _walked: dict[str, int] = {}
-"""By index: the id of the last mark that this process has read, if marks wait for a part that can't be reached."""
+"""By index: the id of the last mark that this process has read, if marks wait for what can't be reached."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
@@ -247,10 +259,10 @@ def drain_soon(index: Declaration) -> None:
         _walked.pop(index.name, None)
     try:
         with without_waiting(connection):
-            share = _Drain(index, _SHARE, 0.0, share=_SHARE)
+            share = draining(index, _SHARE, 0.0, share=_SHARE)
             done = share.run(None, _walked.get(index.name, 0))
             # From the first mark again, unless some wait on.
-            _walked[index.name] = share.last if share.shards.failed or done < share.read else 0
+            _walked[index.name] = share.last if share.step.failed or done < share.read else 0
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

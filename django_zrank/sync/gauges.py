@@ -12,8 +12,8 @@ from ..exceptions import NotBuilt
 from ..extension import declared
 from ..redis.trust import recorded
 from ..store import Store
-from .each_shard import EachShard
-from .health import Verdict, examine_part, obstacle, with_capture, worst
+from .health import Verdict, examine_holder, obstacle, with_capture, worst
+from .in_step import InStep
 from .marks import waiting_marks
 
 MOST_WAITING: Final = 100_000
@@ -34,7 +34,7 @@ class Gauges:
     """Members in Redis; None if Redis can't be reached."""
 
     verdict: Verdict | None
-    """The health of the index; with shards, that of the worst one. None if Redis, or a shard, can't be reached."""
+    """The health of the index; the worst of its holders. None if one can't be reached."""
 
     pending: int | None = 0
     """Members whose scores have changed in Redis, but not yet in their column; None if Redis can't be reached."""
@@ -43,26 +43,26 @@ class Gauges:
     """Seconds for which scores have been pending, by Redis's clock; 0 if none is."""
 
     generation: str = field(default="", compare=False)
-    """The live build that the database has recorded; with shards, that of the first one."""
+    """The live build that the database has recorded; that of its first holder."""
 
     term: int = field(default=0, compare=False)
-    """The term that the database has recorded; with shards, the highest one."""
+    """The term that the database has recorded, the highest of its holders."""
 
     unwell: tuple[str, ...] = ()
-    """The shards that can't be reached, or whose verdict is not HEALTHY."""
+    """The holders that can't be reached, or whose verdict is not HEALTHY."""
 
     reason: str = ""
     """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
 
 
 def read_gauges(index: Declaration) -> Gauges:
-    """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
-    waiting, rows = waiting_marks(index), [recorded(part) for part in index.parts]
+    """Read the gauges of an index. Each holder takes a few small queries and two round trips to Redis."""
+    waiting, rows = waiting_marks(index), [recorded(holder) for holder in index.holders]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
-    shards = EachShard(index)
-    looks = shards.each(index.parts, _look)
+    step = InStep(index.holders)
+    looks = step.each(index.holders, _look)
     members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
-    is_complete = not shards.failed
+    is_complete = not step.failed
     verdict = with_capture(index, worst(verdicts)) if is_complete else None
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
@@ -74,18 +74,20 @@ def read_gauges(index: Declaration) -> Gauges:
         generation=rows[0].generation,
         term=max(row.term for row in rows),
         unwell=tuple(
-            part.name for part in index.parts if part not in looks or looks[part][1] is not Verdict.HEALTHY
+            holder.name
+            for holder in index.holders
+            if holder not in looks or looks[holder][1] is not Verdict.HEALTHY
         ),
         reason=obstacle(index, verdict) if verdict else "",
     )
 
 
-def _look(part: Declaration) -> tuple[int, Verdict, int, float]:
-    """Return the members of a part, the verdict, the pending scores, and the seconds for which one has been pending."""
-    store = Store.of(part)
+def _look(holder: Declaration) -> tuple[int, Verdict, int, float]:
+    """Return the members of a holder, the verdict, the pending scores, and the seconds for which one has waited."""
+    store = Store.of(holder)
     try:
-        members, verdict = store.size(), examine_part(part)
-        waits = [one.waiting(store) for one in declared(part).values()]
+        members, verdict = store.size(), examine_holder(holder)
+        waits = [one.waiting(store) for one in declared(holder).values()]
         return members, verdict, sum(n for n, _ in waits), max((lag for _, lag in waits), default=0.0)
     except NotBuilt:
         return 0, Verdict.EMPTY, 0, 0.0

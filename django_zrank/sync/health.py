@@ -10,13 +10,14 @@ from typing import Final
 from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
 from ..exceptions import CaptureError
+from ..extension import installed
 from ..models import Generation
 from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, noted_and_found
 from ..signals import repaired
 from ..store import Health, Store
-from .each_shard import EachShard
-from .leftovers import leave_databases, unlink_other_shards
-from .rebuild import note_build, rebuild
+from .in_step import InStep
+from .leftovers import leave_databases
+from .rebuild import note_build, rebuild_holders
 from .terms import accept_server, is_behind
 
 logger = logging.getLogger("django_zrank.sync")
@@ -47,13 +48,13 @@ _CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
 
 
 def examine(index: Declaration) -> Verdict:
-    """Compare Redis with what the database notes, and return the worst verdict on a part. Raises
+    """Compare Redis with what the database notes, and return the worst verdict on a holder. Raises
     ``IndexUnavailable``."""
-    return with_capture(index, worst(examine_part(part) for part in index.parts))
+    return with_capture(index, worst(examine_holder(holder) for holder in index.holders))
 
 
 def with_capture(index: Declaration, verdict: Verdict) -> Verdict:
-    """Return the verdict on an index, given the worst on its parts: missing triggers count, too."""
+    """Return the verdict on an index, given the worst on its holders: missing triggers count, too."""
     if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and not examine_capture(index).works:
         return Verdict.UNCAPTURED
     return verdict
@@ -66,26 +67,26 @@ def obstacle(index: Declaration, verdict: Verdict) -> str:
     return (examine_capture(index).error or "") if verdict is Verdict.UNCAPTURED else ""
 
 
-def examine_part(part: Declaration) -> Verdict:
-    """Return the verdict on one part, without its triggers."""
-    return _look(part)[0]
+def examine_holder(holder: Declaration) -> Verdict:
+    """Return the verdict on one holder, without its triggers."""
+    return _look(holder)[0]
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=list(Verdict).index)
 
 
-def _look(part: Declaration) -> tuple[Verdict, Health, Generation]:
-    """Return the verdict on a part, the state in Redis, and the database's note of it.
+def _look(holder: Declaration) -> tuple[Verdict, Health, Generation]:
+    """Return the verdict on a holder, the state in Redis, and the database's note of it.
 
     If another term began in between, or a rebuild took place, they are read again.
     """
-    store = Store.of(part)
+    store = Store.of(holder)
     for _ in range(2):
-        row, health = noted_and_found(part, store)
+        row, health = noted_and_found(holder, store)
         if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
             break
-    return _examine(part, health, row), health, row
+    return _examine(holder, health, row), health, row
 
 
 def _recapture(index: Declaration) -> bool:
@@ -123,38 +124,40 @@ def _examine(index: Declaration, health: Health, row: Generation) -> Verdict:
 
 
 def repair(index: Declaration, *, look: bool = True) -> Verdict:
-    """Repair the index as far as needed for a drain to complete it. Return the worst verdict on its parts.
+    """Repair the index as far as needed for a drain to complete it. Return the worst verdict on its holders.
 
-    A server that lost its newest writes has their marks replayed; if that is not enough the part is rebuilt, unless a
-    rebuild is already running. ``look``: check the triggers, too. Raises ``IndexUnavailable`` if no part can be
-    reached.
+    A server that lost its newest writes has their marks replayed; if that is not enough the holder is rebuilt, unless a
+    rebuild is already running. ``look``: check the triggers, too. Raises ``IndexUnavailable`` if none can be reached.
     """
     recaptured = look and _recapture(index)
-    shards = EachShard(index)
-    verdicts = shards.each(index.parts, _repair_part)
-    shards.require()
-    if broken := [part for part, verdict in verdicts.items() if verdict.wants_rebuild]:
-        rebuild(index, parts=broken, polite=True)
+    step = InStep(index.holders)
+    verdicts = step.each(index.holders, _repair_one)
+    step.require()
+    if broken := [holder for holder, verdict in verdicts.items() if verdict.wants_rebuild]:
+        rebuild_holders(index, broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
-    if look and not (wrong or shards.failed or Verdict.BUILDING in verdicts.values()):
-        unlink_other_shards(index)  # left over if shards were built separately, or one could not be reached
+    if look and not (wrong or step.failed or Verdict.BUILDING in verdicts.values()):
+        for (
+            one
+        ) in installed().values():  # left over if holders were built separately, or one could not be reached
+            one.replaced(index)
         leave_databases(index)
     for verdict in wrong:
         repaired.send_robust(index, verdict=verdict)
     return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
 
 
-def _repair_part(part: Declaration) -> Verdict:
-    """Repair one part, if that doesn't take a rebuild. Return the verdict before."""
-    store = Store.of(part)
-    verdict, health, row = _look(part)
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and is_behind(part, store):
+def _repair_one(holder: Declaration) -> Verdict:
+    """Repair one holder, if that doesn't take a rebuild. Return the verdict before."""
+    store = Store.of(holder)
+    verdict, health, row = _look(holder)
+    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and is_behind(holder, store):
         verdict = Verdict.FOREIGN
     if verdict in _CALM:
         return verdict
-    logger.warning("Index %r: %s", part.name, verdict.value)
+    logger.warning("Index %r: %s", holder.name, verdict.value)
     if verdict is Verdict.UNNOTED:
-        note_build(part, health.generation)
+        note_build(holder, health.generation)
     elif verdict is Verdict.RESTARTED:
-        accept_server(part, store, health, row)
+        accept_server(holder, store, health, row)
     return verdict

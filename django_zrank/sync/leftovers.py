@@ -1,27 +1,23 @@
-"""Removal of remains in the databases and in Redis: of indexes that are no longer registered, and of former shards."""
+"""Removal of remains in the databases and in Redis: of indexes that are no longer registered, or live elsewhere."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.db import DatabaseError, connections, router, transaction
-from django.db.models import F, QuerySet
 
 from ..capture.triggers import builds_of, departed, drop
 from ..declaration import Declaration
-from ..exceptions import Busy, CaptureError, IndexUnavailable
+from ..exceptions import CaptureError, IndexUnavailable
 from ..extension import installed
-from ..models import TABLES, Batch, Capture, Generation, Mark
-from ..redis.trust import RETIRED, TESTS, is_accepted, noted_and_found, recorded
+from ..models import TABLES, Capture, Generation, Mark
+from ..redis.trust import RETIRED, TESTS, recorded
 from ..registry import registry
 from ..store import Store
-from ..transactions import PATIENCE
-from .terms import accept_server
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -113,8 +109,8 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
 
 
 def _registered() -> set[str]:
-    """Return the names of all indexes, and of their shards."""
-    return {part.name for index in registry.all() for part in (index, *index.parts)}
+    """Return the names of all indexes, and of what holds their members."""
+    return {holder.name for index in registry.all() for holder in (index, *index.holders)}
 
 
 def _databases(aliases: Iterable[str]) -> Iterator[str]:
@@ -145,70 +141,18 @@ def _delete(rows: Any) -> int:
     return deleted
 
 
-# Shards that an index had before their number was changed
-
-
-def retire_other_shards(index: Declaration) -> None:
-    """Retire the shards of releases with another number of shards: their processes settle no more marks, which the
-    build that is about to begin needs. They can be read and written until they are unlinked."""
-    rows = Generation.objects.using(index.get_using()).exclude(generation=RETIRED)
-    if names := other_shards(index, rows):
-        rows.filter(index__in=names).update(building=F("generation"), generation=RETIRED)
-
-
-def unlink_other_shards(index: Declaration) -> None:
-    """Write the scores of retired shards to their column, unlink their keys, and then delete their rows.
-
-    Shards that aren't retired are kept, because another release may be building them. A shard that can't be reached is
-    left for the next time.
-    """
-    rows = Generation.objects.using(index.get_using()).filter(generation=RETIRED)
-    for name in other_shards(index, rows):
-        try:
-            _unlink_shard(index.called(name))
-        except (Busy, IndexUnavailable) as error:
-            logger.warning("Index %r: the former shard %r was not removed. %s", index.name, name, error)
-
-
-def other_shards(index: Declaration, rows: QuerySet[Generation]) -> list[str]:
-    """Return the names in ``rows`` that parts of ``index`` have with another number of shards."""
-    own, known = {part.name for part in index.parts}, re.compile(re.escape(index.name) + r"(/\d+:\d+\.\d+)?")
-    names = rows.filter(index__startswith=index.name).values_list("index", flat=True)
-    return [name for name in names if name not in own and known.fullmatch(name)]
-
-
-def _unlink_shard(part: Declaration) -> None:
-    store = Store.of(part)
-    if not connections[part.get_using()].in_atomic_block:
-        if any(store.read_meta("generation", "building")):
-            row, health = noted_and_found(part, store)
-            # Its server may have restarted, or failed over.
-            if health.generation == row.building and not is_accepted(health, row):
-                accept_server(part, store, health, row)
-            for one in installed().values():
-                one.work(part, limit=None, patience=PATIENCE, skip_locked=False)
-        # Processes of the former release may have changed scores until here.
-        store.call("HDEL", (store.keys.meta,), ("generation", "building"))
-        for one in installed().values():
-            if one.waiting(store)[0]:
-                one.bring(part)
-    store.unlink_all()
-    for model in (Batch, Generation):
-        model.objects.using(part.get_using()).filter(index=part.name)._raw_delete(part.get_using())
-
-
 # Databases that an index had before it was moved
 
 
 def pending_elsewhere(index: Declaration) -> tuple[int, str]:
     """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it is
-    not among ``DATABASES``. Parts that can't be reached are left out."""
+    not among ``DATABASES``. Holders that can't be reached are left out."""
     pending, owners = 0, set[str]()
-    for part in index.parts:
+    for holder in index.holders:
         with suppress(IndexUnavailable):
-            store = Store.of(part)
+            store = Store.of(holder)
             (owner,) = store.read_meta("owner")
-            if owner not in ("", TESTS, recorded(part).owner) and (
+            if owner not in ("", TESTS, recorded(holder).owner) and (
                 count := sum(one.waiting(store)[0] for one in installed().values())
             ):
                 pending += count

@@ -53,7 +53,7 @@ Seen = tuple[int, str | None, str | None]
 
 def waiting_marks(index: Declaration) -> QuerySet[Mark]:
     """Return the marks of ``index`` that wait."""
-    return Mark.objects.using(index.get_using()).filter(index=index.whole.name)
+    return Mark.objects.using(index.get_using()).filter(index=index.declared.name)
 
 
 def next_marks(
@@ -126,7 +126,7 @@ def leave(index: Declaration, pks: Iterable[Any], *, patience: float = PATIENCE)
     using, done = index.get_using(), 0
     for chunk in batched(pks, _CHUNK):
         marks = [
-            Mark(index=index.whole.name, member=None if pk is None else index.to_text(pk)) for pk in chunk
+            Mark(index=index.declared.name, member=None if pk is None else index.to_text(pk)) for pk in chunk
         ]
         done += len(briefly(using, partial(Mark.objects.using(using).bulk_create, marks), patience=patience))
     return done
@@ -137,21 +137,21 @@ def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATI
 
     def work() -> int:
         require_declared(index, _locked)
-        ids = [pk for pk, _, _ in marks]
-        return sum(_delete(index.get_using(), chunk) for chunk in batched(ids, _CHUNK))
+        return delete(index.get_using(), marks)
 
     return briefly(index.get_using(), work, patience=patience, repeatable=True)
 
 
 def require_declared(index: Declaration, read: Callable[[Declaration], Generation | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
-    for part, row in ((part, read(part)) for part in index.parts):
+    for holder in index.holders:
+        row = read(holder)
         if row and not (index.declares(row.generation) and index.declares(row.building)):
-            raise NotBuilt(f"Index {part.name!r} is built, or being built, from another declaration")
+            raise NotBuilt(f"Index {holder.name!r} is built, or being built, from another declaration")
 
 
 class Written(NamedTuple):
-    """The state under which a part was written to, for the fence: the database must note the same."""
+    """The state under which an index was written to, for the fence: the database must note the same."""
 
     generation: str
     term: int
@@ -166,88 +166,61 @@ class Written(NamedTuple):
     """The traces that the server had before it."""
 
 
-class Processed(NamedTuple):
-    """Marks that were processed together."""
-
-    marks: Sequence[Seen]
-
-    parts: Collection[Declaration]
-    """The parts that they led to, and to which the members were written."""
-
-    outdated: Collection[Declaration] = ()
-    """Parts that can't be reached, and must be rebuilt."""
-
-
 def unmark(
-    index: Declaration,
-    processed: Sequence[Processed],
-    written: Mapping[Declaration, Written],
-    *,
-    patience: float = PATIENCE,
-) -> list[Processed]:
-    """Delete marks that were processed by what was ``written`` to parts, and keep their contents as a batch of each
-    part that they led to, with the trace of its write. Return those of ``processed`` that are settled.
+    index: Declaration, marks: Sequence[Seen], written: Written, *, patience: float = PATIENCE
+) -> bool:
+    """Delete marks of members that were ``written`` to an index, and keep their contents as a batch, with the trace of
+    the write. Return False, with nothing changed, if they wait on.
 
     A build leaves no trace, and no batch is kept: it contains what the marks led to, and a server that has lost it is
     rebuilt. The row of the generation notes the traces that no later write has required: a server that has these has
     all.
 
-    This is the fence. If the database notes another build or term by now, a mark waits on: the server that was written
-    to may have been replaced by one that needs it. The rows of the generations are locked, so that either ``replay()``
+    This is the fence. If the database notes another build or term by now, marks wait on: the server that was written to
+    may have been replaced by one that needs them. The row of the generation is locked, so that either ``replay()``
     finds the batch, or this finds the row changed.
 
-    Raises :exc:`~django_zrank.exceptions.Busy` if a row stays locked.
+    Raises :exc:`~django_zrank.exceptions.Busy` if the row stays locked.
     """
     using = index.get_using()
-    concerned = {part for one in processed for part in one.parts}
 
-    def work() -> tuple[list[Processed], dict[Declaration, Generation]]:
-        locked = {
-            part: row
-            for part in index.parts
-            if part in concerned and (row := _lock(part, written[part].generation, written[part].term))
-        }
-        settled = [one for one in processed if locked.keys() >= set(one.parts)]
+    def work() -> tuple[bool, Generation | None]:
+        row = lock(index, written.generation, written.term)
         # Marks that another drain has deleted meanwhile may be in both batches.
-        ids = [pk for one in settled for pk, _, _ in one.marks]
-        if not sum(_delete(using, chunk) for chunk in batched(ids, _CHUNK)):
-            return settled, {}
-        said: dict[Declaration, dict[tuple[str | None, str | None], None]] = {}
-        for one in settled:
-            for part in filter(lambda part: written[part].nonce, one.parts):
-                said.setdefault(part, {}).update(dict.fromkeys((via, member) for _, via, member in one.marks))
-        Batch.objects.using(using).bulk_create(
-            Batch(
-                index=part.name,
-                term=written[part].term,
-                version=written[part].version,
-                nonce=written[part].nonce,
-                marks=list(marks),
-            )
-            for part, marks in said.items()
-        )
-        for part in said:
-            _note_trace(part, locked[part], written[part])
-        if outdated := {part.name for one in settled for part in one.outdated}:
-            Generation.objects.using(using).filter(index__in=outdated).update(generation="", building="")
-        return settled, {part: locked[part] for part in said}
+        if row is None or not (delete(using, marks) and written.nonce):
+            return row is not None, None
+        batch_of(index, marks, written).save(using=using, force_insert=True)
+        note_trace(index, row, written)
+        return True, row
 
     # If this is undone, the marks wait again.
-    settled, rows = briefly(using, work, patience=patience, repeatable=True)
-    for part, row in rows.items():
-        keep(part, row)  # the next drain requires what this one has noted
-    return settled
+    is_settled, row = briefly(using, work, patience=patience, repeatable=True)
+    if row is not None:
+        keep(index, row)  # the next drain requires what this one has noted
+    return is_settled
+
+
+def batch_of(index: Declaration, marks: Iterable[Seen], written: Written) -> Batch:
+    """Return the batch that keeps the contents of marks, not saved yet."""
+    said = dict.fromkeys((via, member) for _, via, member in marks)
+    return Batch(
+        index=index.name,
+        term=written.term,
+        version=written.version,
+        nonce=written.nonce,
+        marks=list(said),
+    )
 
 
 def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, tuple[str, int]]) -> None:
-    """Delete marks that were seen before a build of all parts began, without a batch: the build contains what they led
-    to, and a server that has lost it is rebuilt. If rows are locked, the marks are left to a drain.
+    """Delete marks that were seen before builds of all holders began, without a batch: the builds contain what they led
+    to, and a server that has lost one is rebuilt. If rows are locked, the marks are left to a drain.
 
-    ``builds``: the generation of each part, and the term under which it was built."""
+    ``builds``: the generation of each holder, and the term under which it was built."""
     using = index.get_using()
 
     def work(chunk: Sequence[int]) -> bool:
-        return all(_lock(part, *builds[part]) for part in index.parts) and _delete(using, chunk) >= 0
+        return all(lock(holder, *builds[holder]) for holder in index.holders) and _delete(using, chunk) >= 0
 
     with suppress(Busy):
         for chunk in batched(ids, _CHUNK):
@@ -278,7 +251,7 @@ def replay(index: Declaration, health: Health, *, noted: Generation) -> int | No
         before = newest_mark(index)
         number = 0
         for batch in lost.iterator(chunk_size=20):
-            marks = [Mark(index=index.whole.name, via=via, member=member) for via, member in batch.marks]
+            marks = [Mark(index=index.declared.name, via=via, member=member) for via, member in batch.marks]
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
         gone = lost
@@ -325,15 +298,15 @@ def forget_batches(index: Declaration, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def _note_trace(part: Declaration, row: Generation, written: Written) -> None:
-    """Note the trace of a write in the locked row of its part, in the place of those that the write has required."""
+def note_trace(index: Declaration, row: Generation, written: Written) -> None:
+    """Note the trace of a write in the locked row of its index, in the place of those that the write has required."""
     required = {*written.required.split()}
     left = [trace for trace in row.traces.split() if trace not in required]
     row.traces = " ".join([*left, trace_of(written.version, written.nonce)])
-    Generation.objects.using(part.get_using()).filter(index=part.name).update(traces=row.traces)
+    Generation.objects.using(index.get_using()).filter(index=index.name).update(traces=row.traces)
 
 
-def _lock(index: Declaration, generation: str, term: int) -> Generation | None:
+def lock(index: Declaration, generation: str, term: int) -> Generation | None:
     """Lock the row of the generation. Return it if it notes this build under this term."""
     row = _locked(index)
     return row if row and (row.generation, row.term) == (generation, term) else None
@@ -347,6 +320,11 @@ def _locked(index: Declaration) -> Generation | None:
         return rows.select_for_update(nowait=True).first()
     rows.update(term=F("term"))
     return rows.first()
+
+
+def delete(using: str, marks: Iterable[Seen]) -> int:
+    """Delete marks, without waiting for any other. Return their number."""
+    return sum(_delete(using, chunk) for chunk in batched((pk for pk, _, _ in marks), _CHUNK))
 
 
 def _delete(using: str, ids: Collection[int]) -> int:

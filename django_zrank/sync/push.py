@@ -6,7 +6,6 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from operator import itemgetter
 from secrets import token_hex
 from time import monotonic
@@ -16,24 +15,29 @@ from django.db import connections
 from django.utils import timezone
 
 from ..codec.units import Number
+from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
 from ..members import batched
 from ..queries.query import Query
+from ..recent import Recent
 from ..redis import trust
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
 from ..transactions import require_synced, require_writable
 from . import rows
-from .each_shard import EachShard
+from .in_step import InStep
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
 _UNRANKED: Final = (None, b"")
+
+_MEMBER: Final = itemgetter(0)
+"""The member of a change."""
 
 _SLOW: Final = 1.5
 """Seconds of Redis's answers to one push after which the next ones are suspended, although it succeeded."""
@@ -44,6 +48,12 @@ _ATTEMPTS: Final = 10
 _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
 
+_KEPT: Final = 1.0
+"""Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
+to be older than the read of the rows: an older one is refused more often, but nothing is ever wrongly written."""
+
+_kept: Recent[Epoch] = Recent()
+
 
 def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
     """Write the members ``pks`` as the database has them; those that aren't ranked are removed. ``noted``: true if
@@ -52,146 +62,141 @@ def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push
     Optimistic concurrency: a fencing token, the version of the newest write, is taken before the rows are read. Redis
     refuses a member that was written since, and its row is read once more.
 
-    Raises, if no part could be written to, :exc:`~django_zrank.IndexUnavailable`, or
+    Raises, if nothing could be written, :exc:`~django_zrank.IndexUnavailable`, or
     :exc:`~django_zrank.exceptions.IndexUnhealthy` if the database doesn't know the build in Redis.
     """
-    shards = EachShard(index)
-    pushed = write(shards, index.split(pks, index.to_text), noted=noted)
-    if not pushed.written:
-        shards.require(shards.failed)
-    return pushed
-
-
-def write(
-    shards: EachShard,
-    members: Mapping[Declaration, Iterable[Any]],
-    *,
-    saved: bool = False,
-    noted: bool = False,
-    until: float = math.inf,
-) -> Push:
-    """Push members to their parts, of one index or of several of one database. ``saved``: true if this connection has
-    just committed, so the database takes writes. ``noted``: true if marks are to be deleted for this. ``until``: the
-    time after which no further batch is begun."""
-    push = Push(shards, saved=saved, noted=noted)
-    connection = connections[shards.parts[0].get_using()]
-    size = min(_BATCH, connection.features.max_query_params or _BATCH)
-    for chunk in batched(((part, pk) for part, own in members.items() for pk in own), size):
-        if monotonic() >= until:
-            logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
-            break
-        todo: dict[Declaration, list[Any]] = defaultdict(list)
-        for part, pk in chunk:
-            todo[part].append(pk)
-        push.run(todo)
-        for index, parts in _by_index(part for part in todo if part not in shards.failed).items():
-            if members_pushed.has_listeners(index):
-                members_pushed.send_robust(index, members=[pk for part in parts for pk in todo[part]])
-    for part in shards.failed:
-        push.written.pop(part, None)
+    push = Push(InStep(index.holders), noted=noted)
+    push.write(index.place(pks, index.to_text))
+    if not push.written:
+        push.step.require(push.step.failed)
     return push
 
 
-def _by_index(parts: Iterable[Declaration]) -> dict[Declaration, list[Declaration]]:
-    """Return the parts of each index."""
-    indexes: dict[Declaration, list[Declaration]] = {}
-    for part in parts:
-        indexes.setdefault(part.whole, []).append(part)
-    return indexes
-
-
 class Push:
-    """One push, and its result. The rows of an index are read once for all of its parts, after their tokens."""
+    """A push of members to the indexes that hold them, all of one database, and its result. The indexes are written in
+    step. ``saved``: true if this connection has just committed, so the database takes writes. ``noted``: true if marks
+    are to be deleted for this."""
 
-    def __init__(self, shards: EachShard, *, saved: bool, noted: bool) -> None:
-        self.shards, self.saved = shards, saved
+    def __init__(self, step: InStep, *, saved: bool = False, noted: bool = False) -> None:
+        self.step, self.saved = step, saved
         self.nonce = token_hex(4) if noted else ""
-        self.stores = {part: Store.of(part) for part in shards.parts}
+        self.stores = {index: Store.of(index) for index in step.indexes}
 
         self.epochs: dict[Declaration, Epoch] = {}
-        """The epoch of the next write of each part: its token is the version of the last one."""
+        """The epoch of the next write to each index: its token is the version of the last one."""
 
         self.written: dict[Declaration, Written] = {}
-        """The parts to which all of their members were written."""
+        """The indexes to which all of their members were written."""
 
-        self.astray: set[Declaration] = set()
-        """The parts of members whose key was given in another spelling than the database's."""
+    def write(self, members: Mapping[Declaration, Iterable[Any]], *, until: float = math.inf) -> None:
+        """Write members. ``until``: the time after which no further batch is begun."""
+        connection = connections[self.step.indexes[0].get_using()]
+        size = min(_BATCH, connection.features.max_query_params or _BATCH)
+        for chunk in batched(((index, pk) for index, own in members.items() for pk in own), size):
+            if monotonic() >= until:
+                logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
+                break
+            todo: dict[Declaration, list[Any]] = defaultdict(list)
+            for index, pk in chunk:
+                todo[index].append(pk)
+            self.write_batch(todo)
+            done = {index: pks for index, pks in todo.items() if index not in self.step.failed}
+            for declared, pks in _declared(done).items():
+                if members_pushed.has_listeners(declared):
+                    members_pushed.send_robust(declared, members=pks)
+        for index in self.step.failed:
+            self.written.pop(index, None)
 
-    def run(self, todo: Mapping[Declaration, list[Any]]) -> None:
-        """Write members, by their parts, until all are written here or by others."""
-        refusals: dict[Declaration, int] = defaultdict(int)
-        shards = self.shards
+    def write_batch(self, todo: Mapping[Declaration, list[Any]]) -> None:
+        """Write members until all are written here or by others."""
+        step, refusals = self.step, defaultdict[Declaration, int](int)
+        if self.saved:
+            for index in todo:
+                if index not in self.epochs and (kept := _kept.get(_place(index))):
+                    self.epochs[index] = kept
+                    refusals[index] = -1  # a refusal under a token from before the commit says nothing
         for _ in range(_ATTEMPTS):
-            if new := [part for part in todo if part not in self.epochs]:
+            if new := [index for index in todo if index not in self.epochs]:
                 trust.prefetch(new)
-                self.epochs.update(shards.together({part: self.begin(part) for part in new}))
-            # No row is read for a part that has failed.
-            todo = self.attempt(
-                {part: own for part, own in todo.items() if part not in shards.failed}, refusals
-            )
+                self.epochs.update(step.together({index: self.begin(index) for index in new}))
+            # No row is read for an index that has failed.
+            found = self.read({index: pks for index, pks in todo.items() if index not in step.failed})
+            again = step.together({index: self.apply(index, own, refusals) for index, own in found.items()})
+            todo = {index: pks for index, pks in again.items() if pks}
             if not todo:
                 return
-        for part in todo:
-            shards.failed[part] = IndexUnavailable(
-                f"Index {part.name!r}: rebuilds began too often for a write to succeed"
+        for index in todo:
+            step.failed[index] = IndexUnavailable(
+                f"Index {index.name!r}: rebuilds began too often for a write to succeed"
             )
 
-    def begin(self, part: Declaration) -> Query[Epoch]:
-        return known(part, (yield from self.stores[part].beginning_write()))
+    def begin(self, index: Declaration) -> Query[Epoch]:
+        epoch = known(index, (yield from self.stores[index].beginning_write()))
+        return _kept.keep(_place(index), epoch, _KEPT) if self.saved else epoch
 
-    def attempt(
-        self, todo: Mapping[Declaration, list[Any]], refusals: dict[Declaration, int]
-    ) -> dict[Declaration, list[Any]]:
-        """Read and write members once. Return those to be read again."""
-        changes: dict[Declaration, list[Any]] = {part: [] for part in todo}
-        for index, parts in _by_index(todo).items():
-            pks = list(chain.from_iterable(todo[part] for part in parts))
-            stores = [self.stores[part] for part in index.parts]
-            require_synced(index.get_using())
-            further = timed(index)
-            before = {} if self.saved else {one: one.before_rows(index) for one in further}
-            found = index.split(read(index, pks, *stores), itemgetter(0))
+    def read(self, todo: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
+        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
+        changes: dict[Declaration, list[Any]] = {index: [] for index in todo}
+        for declared, pks in _declared(todo).items():
+            require_synced(declared.get_using())
+            further = timed(declared)
+            before = {} if self.saved else {one: one.before_rows(declared) for one in further}
+            found = self.find(declared, pks)
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
+                asked = [index for index in todo if index.declared is declared]
                 for one in further:
-                    if note := one.removing(index, before.get(one)):
-                        self.shards.each(parts, lambda part, note=note: note(Store.of(part)))  # type: ignore[misc]
+                    if note := one.removing(declared, before.get(one)):
+                        self.step.each(asked, lambda index, note=note: note(self.stores[index]))  # type: ignore[misc]
             if not self.saved:  # an idle connection may lead to a former primary
-                require_writable(index.get_using())
-            if len(index.parts) > 1:
-                asked = set(map(index.to_text, pks))
-                self.astray.update(
-                    part for part, own in found.items() if not asked.issuperset(map(itemgetter(0), own))
-                )
-        again = self.shards.together({part: self.apply(part, own, refusals) for part, own in changes.items()})
-        return {part: pks for part, pks in again.items() if pks}
+                require_writable(declared.get_using())
+        return changes
+
+    def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
+        """Return the changes of members, by the indexes that hold them."""
+        return declared.place(read(declared, pks, *map(self.stores.__getitem__, declared.holders)), _MEMBER)
 
     def apply(
-        self, part: Declaration, changes: list[Any], refusals: dict[Declaration, int]
+        self, index: Declaration, changes: list[Any], refusals: dict[Declaration, int]
     ) -> Query[list[Any]]:
         """Return the members to be read again."""
-        epoch = self.epochs.get(part)
-        former = self.written.get(part)
+        epoch = self.epochs.get(index)
+        former = self.written.get(index)
         # What was written under another term is not noted (unmark()).
         is_continued = former is not None and epoch is not None and str(former.term) == epoch.term
         before = trace_of(former.version, self.nonce) if former and is_continued else ""
         result = epoch and (
-            yield from self.stores[part].applying_changes(epoch, changes, nonce=self.nonce, before=before)
+            yield from self.stores[index].applying_changes(epoch, changes, nonce=self.nonce, before=before)
         )
         # No token was taken yet, or another generation is live by now.
         if epoch is None or result is None:
-            self.epochs.pop(part, None)
-            refusals[part] = 0
-            return [part.from_text(text) for text, *_ in changes]
+            self.epochs.pop(index, None)
+            refusals[index] = 0
+            return [index.from_text(text) for text, *_ in changes]
         first = former or epoch
-        self.written[part] = Written(
+        self.written[index] = Written(
             first.generation, int(first.term), result.version, self.nonce, epoch.required
         )
-        self.epochs[part] = epoch._replace(token=str(result.version), newest=result.newest)
-        refusals[part] += 1
-        if refusals[part] < _REFUSALS:
-            return list(map(part.from_bytes, result.refused))
+        epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
+        if self.saved:
+            _kept.replace(_place(index), epoch)
+        refusals[index] += 1
+        if refusals[index] < _REFUSALS:
+            return list(map(index.from_bytes, result.refused))
         return []
+
+
+def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
+    """Return members by the indexes that are declared, which have their rows."""
+    found: dict[Declaration, list[Any]] = {}
+    for index, pks in members.items():
+        found.setdefault(index.declared, []).extend(pks)
+    return found
+
+
+def _place(index: Declaration) -> tuple[str, str, str]:
+    """Return what tells apart indexes whose epochs are kept."""
+    return get_settings().key_prefix, index.name, index.get_using()
 
 
 def known(index: Declaration, epoch: Epoch) -> Epoch:
@@ -212,45 +217,47 @@ def known(index: Declaration, epoch: Epoch) -> Epoch:
 
 
 def forget(index: Declaration) -> None:
-    """Let the next push to a part that was rebuilt read its queryset and its note again."""
-    rows.forget(index.whole)
+    """Let the next push to an index that was rebuilt read its queryset and its note again."""
+    rows.forget(index.declared)
     trust.forget(index)
+    _kept.forget(_place(index))
 
 
 def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
-    """Push members of indexes, except to parts whose breaker is open. Return the indexes that were written to, and that
-    no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
-    shards = EachShard(*members)
+    """Push members of declared indexes, except to those whose breaker is open. Return the indexes that were written to,
+    and that no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
+    step = InStep(holder for index in members for holder in index.holders)
     asked = {
-        part: own
+        holder: own
         for index, pks in members.items()
-        for part, own in index.split(pks, index.to_text).items()
-        if not shards.is_suspended(part)
+        for holder, own in index.place(pks, index.to_text).items()
+        if not step.is_suspended(holder)
     }
     if not asked:
         return []
-    pushed = write(shards, asked, saved=True, until=until)
-    for part, failure in shards.failed.items():
+    push = Push(step, saved=True)
+    push.write(asked, until=until)
+    for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            shards.resume(part)
+            step.resume(index)
             logger.warning("Not pushed. %s", failure)
         else:
-            shards.suspend(part, failure)
-        push_failed.send_robust(part.whole, error=failure, members=set(asked.get(part, ())))
-    for part in pushed.written:
-        shards.resume(part)
-    for server, seconds in shards.waited.items():
+            step.suspend(index, failure)
+        push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
+    for index in push.written:
+        step.resume(index)
+    for server, seconds in step.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))
-    watched = {part.whole for part, epoch in pushed.epochs.items() if epoch.is_watched}
-    return [index for index in _by_index(pushed.written) if index not in watched]
+    watched = {index.declared for index, epoch in push.epochs.items() if epoch.is_watched}
+    return list({index.declared: None for index in push.written if index.declared not in watched})
 
 
 def read(
     index: Declaration, pks: Iterable[Any], *stores: Store
 ) -> Iterator[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
-    in ``stores``, those of all parts, what extensions read with the rows."""
+    in ``stores``, those of all its holders, what extensions read with the rows."""
     pks = list(pks)
     for store in stores:
         store.noted.clear()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from importlib import import_module
-from itertools import chain, islice, repeat
-from operator import itemgetter
+from itertools import chain, repeat
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, Final
@@ -26,19 +24,17 @@ from ..capture.triggers import contract, record, refusal
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed
+from ..hooks import divisible
 from ..members import batched
 from ..models import Generation
 from ..redis.trust import TESTS, has_all, is_accepted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
-from .each_shard import EachShard
 from .leftovers import (
     leave_databases,
     note_databases,
     pending_elsewhere,
-    retire_other_shards,
-    unlink_other_shards,
 )
 from .marks import retire, waiting_ids
 from .push import forget
@@ -50,7 +46,7 @@ logger = logging.getLogger("django_zrank.sync")
 BATCH_SIZE: Final = 3000
 
 _MOST: Final = 24_000
-"""The most rows of a batch over shards. Batches grow with the number of shards, as each takes a call of its own."""
+"""The most rows of a batch, however many calls load it."""
 
 _TURN: Final = 250
 """Rows that are read in one go. A rebuild with facets takes 10 to 20 % longer without turns, and a plain one 40 % with
@@ -71,7 +67,7 @@ def count_rows(index: Declaration) -> int:
 def rebuild(
     index: Declaration,
     *,
-    parts: Sequence[Declaration] | None = None,
+    make: Callable[..., Build] | None = None,
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
@@ -83,11 +79,11 @@ def rebuild(
 
     Rows come from one query, a snapshot read, sorted by rank, which a sorted set takes fastest, and in batches, so
     that memory doesn't grow with their number. ``progress`` is called with the number of rows of each batch.
-    Members pushed meanwhile stay as pushed. If all parts were built, marks that waited at the beginning are
-    deleted. Of two rebuilds the older gives way, unless the newer one is ``polite``. ``parts``: the parts to build,
-    by default all. A part that can't be reached doesn't stop the others. ``takes_over``: note, as ``migrate`` does,
-    that the index belongs to this release. Without it, or with ``polite``, another release's build is replaced only if
-    that is noted already. ``discard_pending``: give up scores in Redis that are pending for another database.
+    Members pushed meanwhile stay as pushed. Marks that waited at the beginning are deleted. Of two rebuilds the older
+    gives way, unless the newer one is ``polite``. ``make``: a function of the same arguments as :func:`building`, in
+    the place of that. ``takes_over``: note, as ``migrate`` does, that the index belongs to this release. Without it, or
+    with ``polite``, another release's build is replaced only if that is noted already. ``discard_pending``: give up
+    scores in Redis that are pending for another database.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``NotBuilt`` if another release has the index; ``RebuildSuperseded``
     if another rebuild went first; and ``TransactionManagementError`` inside a transaction, whose rows may be rolled
@@ -103,92 +99,115 @@ def rebuild(
         _require_turn(index)
     if not (discard_pending or uncommitted):
         _require_flushed(index)
-    shards, name, members = EachShard(index), index.new_generation(), 0
-    parts = index.parts if parts is None else parts
-    builds = shards.each(
-        parts, lambda part: _Build(part, name, polite=polite, test=uncommitted, discards=discard_pending)
-    )
-    shards.require(parts)
+    build = (make or building)(index, polite=polite, test=uncommitted, discards=discard_pending)
+    members = 0
     if not uncommitted:
-        note_databases(index, {build.former for build in builds.values()} - {""})
+        note_databases(index, build.former)
         if takes_over:
             _record(index)
-    retire_other_shards(index)
+    for extension in installed().values():
+        extension.replacing(index)
     # Marks are listed before the query, so that it contains their changes, as does every write that is accepted later.
     covered = waiting_ids(index, _RETIRED)
     noted = {field: value for one in installed().values() for field, value in one.building(index).items()}
     try:
-        shards.each(builds, lambda part: builds[part].start(polite=polite))
-        shards.require(parts)
+        build.start()
         if not takes_over:
             _require_turn(index)  # again: from here on, no other rebuild can go first
-        pulse = _Pulse(builds)
+        pulse = _Pulse(build)
         # Closed at once: an exception would keep the frames alive, and with them the open query.
         with (
             timezone.override(None),  # as in a push
             running("zrank-rebuild-pulse", pulse.run, Event()),
-            closing(_batches(index, builds, batch_size, pulse)) as batches,
-            closing(_loads(partial(_load, shards, builds), batches)) as loads,
+            closing(_batches(index, build, batch_size, pulse)) as batches,
+            closing(_loads(build.load, batches)) as loads,
         ):
             for loaded in loads:
                 members += loaded
                 progress(loaded)
-        swapped = shards.each(builds, lambda part: builds[part].swap(noted))
-        shards.require(parts)
-        if all(part in swapped for part in index.parts):
-            retire(index, covered, swapped)
-            unlink_other_shards(index)
+        build.swap(noted)
+        if all(holder in build.swapped for holder in index.holders):
+            retire(index, covered, build.swapped)
+            for extension in installed().values():
+                extension.replaced(index)
             if not uncommitted:
                 leave_databases(index)
                 contract(index)
-        for error in shards.failed.values():
-            raise error
     except BaseException:
-        for build in builds.values():
-            build.abandon()
+        build.abandon()
         raise
     finally:
-        for build in builds.values():
-            with suppress(IndexUnavailable):
-                build.store.unlink_doomed()
+        build.tidy()
     rebuilt.send_robust(index, members=members)
     return members
 
 
-_Batch = Mapping[Declaration, Sequence[BuiltRow]]
-"""The rows of each part."""
+@divisible
+def rebuild_holders(index: Declaration, holders: Sequence[Declaration], *, polite: bool = False) -> int:
+    """Rebuild what these indexes hold of the members of ``index``, as :func:`rebuild`."""
+    return rebuild(index, polite=polite)
 
 
-class _Build:
-    """A part that is rebuilt. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
+_Batch = Sequence[BuiltRow]
 
-    def __init__(self, part: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
-        self.part, self.name = part, name
-        self.store = Store.of(part)
-        self.owner, self.server, self.term, self.former = _enter(
-            part, self.store, polite=polite, test=test, discards=discards
+
+@divisible
+def building(index: Declaration, *, polite: bool, test: bool, discards: bool) -> Build:
+    """Return a :class:`Build`, not begun yet. ``polite``: give way to a rebuild that is running. ``test``: a test makes
+    it. ``discards``: give up what is pending for another database."""
+    return Build(index, index.new_generation(), polite=polite, test=test, discards=discards)
+
+
+class Build:
+    """An index that is built. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
+
+    def __init__(self, index: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
+        self.index, self.name, self.polite = index, name, polite
+        self.store = Store.of(index)
+        self.owner, self.server, self.term, former = _enter(
+            index, self.store, polite=polite, test=test, discards=discards
         )
-        self.rows = Generation.objects.using(part.get_using()).filter(index=part.name, term=self.term)
+        self.rows = Generation.objects.using(index.get_using()).filter(index=index.name, term=self.term)
         self.has_begun = False
 
-    def start(self, *, polite: bool) -> None:
+        self.former: Collection[str] = {former} - {""}
+        """The owner of the build that it replaces, if that is another database."""
+
+        self.stores: Sequence[Store] = (self.store,)
+        """What extensions note of rows, for each holder."""
+
+        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        """The names of live builds, and the terms, by the indexes that hold them."""
+
+        self.at_once = 1
+        """The number of calls that load a batch."""
+
+    def own(self, rows: Iterator[BuiltRow]) -> Iterator[BuiltRow]:
+        """Yield the rows that are built."""
+        return rows
+
+    def start(self) -> None:
         self.require(
             self.store.start_rebuild(
-                self.name, owner=self.owner, server=self.server, term=self.term, polite=polite
+                self.name, owner=self.owner, server=self.server, term=self.term, polite=self.polite
             )
         )
         self.has_begun = True
         self.require(update_briefly(self.rows, building=self.name))
 
-    def load(self, rows: Sequence[BuiltRow]) -> None:
+    def load(self, rows: _Batch) -> None:
         self.require(self.store.load_rows(self.name, rows))
 
-    def swap(self, noted: Mapping[str, Any]) -> tuple[str, int]:
-        """Make it the live generation. Return its name, and the term."""
+    def swap(self, noted: Mapping[str, Any]) -> None:
+        """Make it the live generation."""
         self.require(self.store.swap_rebuilt(self.name, noted))
-        note_build(self.part, self.name, term=self.term)
-        forget(self.part)
-        return self.name, self.term
+        note_build(self.index, self.name, term=self.term)
+        forget(self.index)
+        self.swapped[self.index] = self.name, self.term
+
+    def keep_alive(self) -> None:
+        """Note that the rebuild is alive. It may be called in another thread."""
+        Store.of(self.index).keep_alive(self.name)
 
     def abandon(self) -> None:
         """Abandon it, unless it was swapped."""
@@ -196,9 +215,14 @@ class _Build:
             with suppress(IndexUnavailable):
                 self.store.abandon_rebuild(self.name)
 
+    def tidy(self) -> None:
+        """Unlink what was replaced, or abandoned."""
+        with suppress(IndexUnavailable):
+            self.store.unlink_doomed()
+
     def require(self, done: object) -> None:
         if not done:
-            raise _superseded(self.part)
+            raise _superseded(self.index)
 
 
 @contextmanager
@@ -221,11 +245,11 @@ def running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[No
 
 
 class _Pulse:
-    """Keeps builds alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
+    """Keeps a build alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
     long to find the first. If none comes for longer, the connection hangs, and others needn't wait for this rebuild."""
 
-    def __init__(self, builds: Mapping[Declaration, _Build]) -> None:
-        self.builds = builds
+    def __init__(self, build: Build) -> None:
+        self.build = build
         self.beat()
 
     def beat(self) -> None:
@@ -236,14 +260,8 @@ class _Pulse:
         while not ended.wait(Store.LEASE / 20):
             if monotonic() > self.at + Store.LEASE:
                 continue
-            for part, build in self.builds.items():
-                with suppress(Exception):
-                    Store.of(part).keep_alive(build.name)
-
-
-def _load(shards: EachShard, builds: Mapping[Declaration, _Build], batch: _Batch) -> None:
-    shards.each(batch, lambda part: builds[part].load(batch[part]))
-    shards.require(builds)
+            with suppress(Exception):
+                self.build.keep_alive()
 
 
 def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generator[int]:
@@ -263,15 +281,15 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
             if not batch or len(made) > _READY:
                 done, future = made.popleft()
                 future.result()
-                yield sum(map(len, done.values()))
+                yield len(done)
     finally:
         thread.shutdown(cancel_futures=True)
 
 
-def note_build(part: Declaration, build: str, **conditions: Any) -> int:
-    """Note that a build of ``part`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
+def note_build(index: Declaration, build: str, **conditions: Any) -> int:
+    """Note that a build of ``index`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
     its row doesn't meet ``conditions``."""
-    rows = Generation.objects.using(part.get_using()).filter(index=part.name, building=build, **conditions)
+    rows = Generation.objects.using(index.get_using()).filter(index=index.name, building=build, **conditions)
     return update_briefly(rows, generation=build, building="")
 
 
@@ -310,7 +328,7 @@ def _enter(
     if polite and health.generation and health.owner != row.owner:
         raise IndexUnhealthy(
             f"Index {index.name!r}: Redis holds a build of another database. To replace it, run rebuild_zrank "
-            f"{index.whole.name}; otherwise use another Redis or another KEY_PREFIX"
+            f"{index.declared.name}; otherwise use another Redis or another KEY_PREFIX"
         )
     if row._state.adding:
         row, _ = rows.get_or_create(index=index.name, defaults={"owner": uuid4().hex})
@@ -335,21 +353,14 @@ def _superseded(index: Declaration) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(
-    index: Declaration, builds: Mapping[Declaration, _Build], size: int, pulse: _Pulse
-) -> Generator[_Batch]:
-    """Yield the rows of the parts that are built, about ``size`` of them for each."""
+def _batches(index: Declaration, build: Build, size: int, pulse: _Pulse) -> Generator[_Batch]:
+    """Yield the rows that are built, about ``size`` of them for each call that loads them."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
-    stores = [builds[part].store if part in builds else Store.of(part) for part in index.parts]
     with _unbuffered(connections[index.get_using()]):
-        found = encode(index, select(index, *order).iterator(chunk_size=size), stores)
+        found = encode(index, select(index, *order).iterator(chunk_size=size), build.stores)
         rows = ((to_text(pk), score, membership) for pk, score, membership in found)
-        if len(builds) < len(index.parts):
-            rows = (row for row in rows if index.part_of(row[0]) in builds)
-        turns = _in_turns(rows, pulse)
-        while batch := list(islice(turns, min(size * len(builds), _MOST))):
-            yield index.split(batch, itemgetter(0))
+        yield from batched(_in_turns(build.own(rows), pulse), min(size * build.at_once, _MOST))
 
 
 def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:

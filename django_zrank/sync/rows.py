@@ -174,7 +174,7 @@ def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
     further = {
         f"zrank_{name}_{at}": declared(index)[name].column(part)
         for name in _reading(index)
-        for at, part in enumerate(index.parts)
+        for at, part in enumerate(index.holders)
     }
     if not further:
         return ranked.values_list(*columns)

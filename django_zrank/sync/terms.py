@@ -11,21 +11,21 @@ from .marks import replay
 __all__ = ["accept_server", "is_behind"]
 
 
-def accept_server(part: Declaration, store: Store, health: Health, row: Generation) -> None:
-    """Accept the server of a part under a new term: marks of the writes that it lacks wait again, and extensions
+def accept_server(index: Declaration, store: Store, health: Health, row: Generation) -> None:
+    """Accept the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
     compare what they have there with the database.
 
     Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
     """
     # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
-    replayed = replay(part, health, noted=row)
+    replayed = replay(index, health, noted=row)
     if replayed is None:
         return
-    if all(one.accepting(part, health, everything=False) for one in installed().values()):
+    if all(one.accepting(index, health, everything=False) for one in installed().values()):
         store.adopt_server(health, row.term + 1, behind=replayed > 0)
 
 
-def is_behind(part: Declaration, store: Store) -> bool:
+def is_behind(index: Declaration, store: Store) -> bool:
     """Return True if the database has lost what extensions had noted in it: it was restored from a backup, or failed
     over."""
-    return any(one.is_behind(part, store) for one in installed().values())
+    return any(one.is_behind(index, store) for one in installed().values())

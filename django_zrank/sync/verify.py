@@ -186,7 +186,7 @@ def verify(
     """
     refuse_transaction(index.get_using(), "A verification")
     found, gauges = examine(index), read_gauges(index)
-    former = {store: store.learn().generation for store in map(Store.of, index.parts)} if repair else {}
+    former = {store: store.learn().generation for store in map(Store.of, index.holders)} if repair else {}
     if repair:
         sync(index)
     for _ in range(_ATTEMPTS):
@@ -239,25 +239,25 @@ def _warnings(index: Declaration) -> Iterator[str]:
 
 def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repair: bool) -> None:
     index = report.index
-    parts = {part: _Part(part, report) for part in index.parts}
+    comparisons = {holder: _Comparison(holder, report) for holder in index.holders}
     for rows in _rows(index, size):
-        for part, own in index.split(rows).items():
-            parts[part].include({member: rows[member] for member in own})
+        for holder, own in index.place(rows).items():
+            comparisons[holder].include({member: rows[member] for member in own})
         report.rows += len(rows)
         progress(len(rows))
-    for shard in parts.values():
-        shard.check_names()
-        shard.settle()
-    for shard in parts.values():
-        shard.require_same()
+    for one in comparisons.values():
+        one.check_names()
+        one.settle()
+    for one in comparisons.values():
+        one.require_same()
     if not (repair and report.drift):
         return
     # Push the members that are wrong, if they are few; make a new build of many, or of what no push repairs.
-    pks = [shard.pk_of(member) for shard in parts.values() for member in shard.wrong if shard.is_own(member)]
+    pks = [one.pk_of(member) for one in comparisons.values() for member in one.wrong if one.is_own(member)]
     is_repaired = False
     if len(pks) == report.drift <= _FEW and None not in pks:
         leave(index, pks)
-        looks = [shard.look(shard.wrong) for shard in parts.values() if shard.wrong]
+        looks = [one.look(one.wrong) for one in comparisons.values() if one.wrong]
         is_repaired = all(wrong.keys() <= moving for wrong, moving in looks)
     if not is_repaired:
         rebuild(index, polite=True)
@@ -287,12 +287,12 @@ def _rows(index: Declaration, size: int) -> Iterator[dict[bytes, _Row]]:
         bounds = {"pk__gt": ends[0]}
 
 
-class _Part:
-    """The comparison of a part of the index, while Redis holds the same generation as at the beginning."""
+class _Comparison:
+    """The comparison of what an index holds, while Redis holds the same generation as at the beginning."""
 
-    def __init__(self, part: Declaration, report: Report) -> None:
-        self.part, self.index, self.report = part, report.index, report
-        self.store, self.layout = Store.of(part), part.layout
+    def __init__(self, holder: Declaration, report: Report) -> None:
+        self.holder, self.index, self.report = holder, report.index, report
+        self.store, self.layout = Store.of(holder), holder.layout
         health = self.store.check_health()
         self.generation, self.applied = health.generation, health.applied
         self.keys = self.store.keys.at(self.generation)
@@ -428,7 +428,7 @@ class _Part:
         places = self.suspects.setdefault(member, set())
         if place:
             places.add(place)
-        if len(self.suspects) * len(self.index.parts) >= _REMEMBERED:
+        if len(self.suspects) * len(self.index.holders) >= _REMEMBERED:
             self.settle()
 
     def settle(self) -> None:
@@ -516,8 +516,8 @@ class _Part:
         return stored if name == _MEMBERSHIPS else self.layout.split(stored)[1]
 
     def is_own(self, member: bytes) -> bool:
-        """Return True if a member belongs to this part."""
-        return self.index.part_of(member) is self.part
+        """Return True if a member is held here."""
+        return self.index.holder_of(member) is self.holder
 
     def pk_of(self, member: bytes) -> Any:
         """Return the primary key of a member's row, None if no row can have it."""
@@ -528,7 +528,8 @@ class _Part:
         return None
 
     def read_rows(self, members: Iterable[bytes]) -> dict[bytes, _Row]:
-        """Return the score and the membership of each of these members that the database ranks now in this part."""
+        """Return the score and the membership of each of these members that are held here, and that the database ranks
+        now."""
         pks = (pk for member in members if self.is_own(member) and (pk := self.pk_of(member)) is not None)
         return {
             text.encode(): (score, membership)
@@ -570,7 +571,7 @@ class _Part:
         also = {name for name, _ in surplus}
         reasons = []
         if not self.is_own(member):
-            reasons.append(f"in the shard {self.part.name}, which isn't its own")
+            reasons.append(f"in {self.holder.name}, which doesn't hold it")
         if row and also & {*lacking, b""}:
             reasons.append("other tie bytes")
         if row and row[1]:

@@ -20,8 +20,8 @@ from ..extension import installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
 from .drain import drain
-from .each_shard import EachShard
 from .health import Verdict, repair
+from .in_step import InStep
 from .upkeep import is_due, work_again
 
 logger = logging.getLogger("django_zrank.sync")
@@ -84,9 +84,9 @@ def sync(
         try:
             verdict = retry(partial(repair, index, look=look))
         except (IndexUnavailable, RebuildSuperseded) as error:
-            if len(index.parts) == 1:
+            if len(index.holders) == 1:
                 raise
-            failure = error  # of a shard: process the marks of the others before it is raised
+            failure = error  # of a holder: process the marks of the others before it is raised
             break
         if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
             break
@@ -105,15 +105,15 @@ def sync(
     marks = retry(partial(drain, index, limit=limit))
     if failure:
         raise failure
-    now = {part: Store.of(part).live.generation for part in before}
+    now = {holder: Store.of(holder).live.generation for holder in before}
     return Synced(marks, now != before, worked)
 
 
 def _generations(index: Declaration) -> dict[Declaration, str]:
-    """Return the live generations of the parts that can be reached."""
-    shards = EachShard(index)
-    found = shards.each(index.parts, lambda part: Store.of(part).learn().generation)
-    shards.require()
+    """Return the live generations of the holders that can be reached."""
+    step = InStep(index.holders)
+    found = step.each(index.holders, lambda holder: Store.of(holder).learn().generation)
+    step.require()
     return found
 
 
@@ -166,13 +166,13 @@ def watch(
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     for index in noted:
-        EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(0))
+        InStep(index.holders).each(index.holders, lambda holder: Store.of(holder).note_watcher(0))
 
 
 def _note(index: Declaration, noted: dict[Declaration, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
-        EachShard(index).each(index.parts, lambda part: Store.of(part).note_watcher(_NOTED))
+        InStep(index.holders).each(index.holders, lambda holder: Store.of(holder).note_watcher(_NOTED))
         noted[index] = monotonic()
 
 

@@ -131,7 +131,7 @@ class Changing:
                 f"member: expected at most {limit} members at once in the index {index.name!r}, not {len(changes)}: "
                 "all are changed in one call, which holds the server"
             )
-        part, *others = index.split(changes)
+        part, *others = index.place(changes)
         if others:
             raise ValueError(
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"

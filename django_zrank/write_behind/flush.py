@@ -20,7 +20,7 @@ from ..members import batched
 from ..models import Batch, Generation, Mark
 from ..redis.trust import lacked_batches, lacks_deleted, recorded
 from ..store import Health, Store
-from ..sync.each_shard import EachShard
+from ..sync.in_step import InStep
 from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction
 from .column import Column
 from .declaration import WriteBehindIndex
@@ -81,8 +81,8 @@ def flush(
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
-        locked, shards = set[str](), EachShard(index)
-        for part in index.parts:
+        locked, shards = set[str](), InStep(index.holders)
+        for part in index.holders:
             rest = None if limit is None else limit - done
             write = partial(write_scores, limit=rest, locked=locked, patience=patience)
             done += sum(shards.each([part], write).values())
@@ -229,7 +229,7 @@ def _mark(index: WriteBehindIndex, members: Sequence[str]) -> None:
     of the project skips the row."""
     if not members:
         return
-    connection, name = connections[index.get_using()], index.whole.name
+    connection, name = connections[index.get_using()], index.declared.name
     quote = connection.ops.quote_name
     # bulk_create() takes as long as the rest of the flush.
     sql = f"INSERT INTO {quote(Mark._meta.db_table)} ({quote('index')}, {quote('member')}) "

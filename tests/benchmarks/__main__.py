@@ -21,6 +21,7 @@ SMALL = {
     "shards": "--members 20000 --shards 3,16 --rounds 50",
     "leaderboard": "--members 100000 --rounds 200",
     "pairing": "--members 50000 --rounds 500",
+    "audience": "--viewers 10000 --rounds 40",
     "memory": "--members 50000",
     "path": "",
     "concurrent": "--members 20000 --rounds 5",

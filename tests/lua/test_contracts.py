@@ -23,7 +23,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
-from django_zrank.queries.positions import Locate
+from django_zrank.queries.positions import Locate, Placements
 from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
 from django_zrank.queries.sharded import over_shards
@@ -66,6 +66,12 @@ def check_counts(store: Store, *args: Any) -> None:
     check_counts(store, *args)
 
 
+def count_joined(store: Store) -> None:
+    from django_zrank.groups import count_joined
+
+    store.run(lambda keys: count_joined(keys, "live", "region"))
+
+
 def confirm_flush(store: Store) -> None:
     from django_zrank.write_behind.store import Flight
 
@@ -95,6 +101,12 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "adopt_server": lambda store: store.adopt_server(store.check_health(), 7, behind=True),
     "change_group": lambda store: PlayerAscending.group("live").add(1),
     "claim_members": lambda store: PlayerAscending.group("live").claim(1, 2),
+    "count_joined": count_joined,
+    "leave_group": lambda store: store.call(
+        NAMED["leave_group"],
+        [f"{store.keys.group('live')}{suffix}" for suffix in ("", ":joined", ":counts")],
+        ("1",),
+    ),
     "count_group": lambda store: PlayerAscending.group("live").contains(1),
     "read_group": lambda store: list(PlayerAscending.group("live")),
     "check_counts": lambda store: check_counts(store, "a", b"region:x", [b"1"]),
@@ -131,6 +143,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_values": lambda store: ask_shards(
         store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
     ),
+    "read_placements": lambda store: ask(store, Placements("1", ["region"]), method="competition"),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="competition"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "make_intersection": lambda store: ask_combined(Store(store.name), Size()),
@@ -294,7 +307,13 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
         else:
             assert len(given) == len(listed)
     roots = {"live", "shadow", "root", "ranking"}
-    names = {"seen": "seen:1", "once": f"once:{sha256(b'k').hexdigest()[:32]}", "group": "group:live"}
+    names = {
+        "seen": "seen:1",
+        "once": f"once:{sha256(b'k').hexdigest()[:32]}",
+        "group": "group:live",
+        "joined": "group:live:joined",
+        "counts": "group:live:counts",
+    }
     for key, name in zip(keys, lists["KEYS"], strict=False):
         if name in roots:
             assert key.partition("}:")[2] in {*generations, "a", "b", ""}
@@ -330,7 +349,6 @@ WRITE = re.compile(
 
 MAY_END = {
     "begin_write": "the generation of a dead rebuild is doomed, and taken off that list if it is still noted",
-    "change_group": "expired members are removed first",
     "load_rows": "the rebuild fails, and what it has filled is unlinked",
     "note_swept": "the note of a removal in the future is left, and the next sweep removes it",
     "rest_members": "members whose rest is over are removed first",

@@ -147,7 +147,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "older tokens": partial(_write, "if state[3] and token < tonumber(state[3]) then", "if false then"),
     "marks first": _marks_last,
-    "fence": partial(mock.patch.object, marks, "_lock", locked_anyway),
+    "fence": partial(mock.patch.object, marks, "lock", locked_anyway),
     "history": _no_history,
     "lost": partial(
         _rewritten,

@@ -44,6 +44,17 @@ CASES: Final = {
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
     ),
     "pushes": _case("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
+    "kept token": _case(
+        "a watcher, and somebody who saves three times, and pushes under the token of the push before",
+        _WATCHER, _SITE, saves=3,
+    ),
+    "kept token and rebuild": _case(
+        "the same with two saves and a watcher that rebuilds", _WATCHER, _SITE,
+        faults=1, kills=False, may="rebuild",
+    ),
+    "kept token and two watchers": _case(
+        "two watchers, and somebody who saves and pushes twice", _WATCHER, _WATCHER, _SITE, lane="by hand"
+    ),
     "rebuild": _case(
         "two watchers, of which one rebuilds, and a save",
         _WATCHER, _WATCHER, _WRITER, saves=1, faults=1, may="rebuild", lane="slow",

@@ -10,11 +10,11 @@ from django.core.management import call_command
 
 from django_zrank.redis import trust
 from django_zrank.store import Store
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.each_shard import breaker
-from django_zrank.sync.health import Verdict, examine_part, repair
+from django_zrank.sync.health import Verdict, examine_holder, repair
 from django_zrank.sync.marks import waiting_marks
-from django_zrank.sync.push import push
+from django_zrank.sync.push import forget, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync
 from tests.dumps import dump, restore
@@ -100,9 +100,11 @@ class Stage:
             return
         who, what = _parse(step)
         if what.startswith("saves member"):
+            what, _, how = what.partition(", ")
             player = self.players[int(what[-1]) - 1]
             if self.is_pushed and who == "the site":
-                self.begin(who, partial(self.save_for_one, player)).until("UPDATE player")
+                work = partial(self.save_for_one, player, keeps_token=bool(how))
+                self.begin(who, work).until("UPDATE player")
             else:
                 self.saves += 1
                 Player.objects.filter(pk=player.pk).update(level=self.saves)
@@ -136,11 +138,14 @@ class Stage:
         self.saves += 1
         Player(pk=player.pk, level=self.saves).save()
 
-    def save_for_one(self, player: Player) -> None:
-        """Save a player, and push it to the index of the story alone: a step of the model reads rows of no other."""
+    def save_for_one(self, player: Player, *, keeps_token: bool = False) -> None:
+        """Save a player, and push it to the index of the story alone: a step of the model reads rows of no other.
+        ``keeps_token``: under the token that the last push has left."""
         with disable_sync():
             self.save(player)
-        push(INDEX, [player.pk])
+        if not keeps_token:
+            forget(INDEX)
+        try_push({INDEX: {player.pk}})
 
     def finish(self) -> None:
         """Let everybody go on to the end, one after the other."""
@@ -148,7 +153,7 @@ class Stage:
             self.actors.popitem()[1].finish()
 
     def is_healthy(self) -> bool:
-        return examine_part(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
+        return examine_holder(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
 
     def values(self) -> tuple[float, ...]:
         found = contents(PlayerAscending)

@@ -340,16 +340,21 @@ class Model:
             for column in sorted(world.databases[world.primary].columns & set(range(self.bounds.releases))):
                 what = f" column {column + 1} of" if self.bounds.releases > 1 else ""
                 then = me.to("committing", change=(member, column, new))
-                if not may_roll_back:  # it commits at once
-                    _, after, then = self.committing(begun, then)[0]
-                    turns.append((f"saves{what} member {member + 1}", after, then))
-                    continue
-                if not self.has("commit first"):
-                    then = then._replace(at="asking", todo=(member,))
-                turns.append((f"changes{what} member {member + 1}", begun, then))
+                for how, kept in (("", then), *self.with_kept_token(me, then)):
+                    if not may_roll_back:  # it commits at once
+                        _, after, it = self.committing(begun, kept)[0]
+                        turns.append((f"saves{what} member {member + 1}{how}", after, it))
+                        continue
+                    it = kept if self.has("commit first") else kept._replace(at="asking", todo=(member,))
+                    turns.append((f"changes{what} member {member + 1}{how}", begun, it))
         return turns
 
     write = save  # committing() tells them apart
+
+    def with_kept_token(self, me: Process, then: Process) -> list[tuple[str, Process]]:
+        """Return the process if it is to push under the token that its last push has left, if it has one."""
+        kept = then._replace(epoch=me.epoch, token=me.token, seen=me.seen, term=me.term)
+        return [(", and keeps its token", kept)] if me.epoch else []
 
     def committing(self, world: World, me: Process) -> list[Turn]:
         primary, (member, column, value) = world.primary, me.change
@@ -361,6 +366,8 @@ class Model:
         then = me.to()
         if me.kind == "save" and self.has("commit first"):
             then = me.to("asking", todo=(member,))._replace(database=primary)
+            if me.epoch:  # a refusal under a kept token is none of the two
+                then = me._replace(at="reading", todo=(member,), change=(), refusals=-1, database=primary)
         return [("commits", after, then), ("rolls back", world, me.to())]
 
     def asking(self, world: World, me: Process) -> Turn:
@@ -435,7 +442,10 @@ class Model:
         if me.marks:
             then = me.to("unmarking", marks=me.marks, written=written)
             return "writes to Redis", after, then._replace(noted=me.noted, trace=me.trace)
-        return "writes to Redis", after, me.to("committing" if me.change else "", change=me.change)
+        then = me.to("committing" if me.change else "", change=me.change)
+        if me.kind == "save" and not me.change:
+            then = then._replace(epoch=me.epoch, token=version, seen=me.seen, term=me.term)
+        return "writes to Redis", after, then
 
     def is_of_this_history(self, data: Data, me: Process) -> bool:
         """Return False if a token was taken in a history that was abandoned, and a drain has written since."""

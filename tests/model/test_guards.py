@@ -18,7 +18,7 @@ from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Generation, Mark
 from django_zrank.store import Store
 from django_zrank.sync.flush import flush
-from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.health import Verdict, examine, examine_holder, repair
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -165,7 +165,7 @@ class Flushes:
             self.actors.popitem()[1].finish()
         call_command("sync_zrank", VIDEOS.name, verbosity=0)
         flush(VIDEOS)
-        assert examine_part(VIDEOS) in (Verdict.HEALTHY, Verdict.BEHIND)
+        assert examine_holder(VIDEOS) in (Verdict.HEALTHY, Verdict.BEHIND)
 
     def views(self) -> int:
         self.video.refresh_from_db()

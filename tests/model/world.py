@@ -21,9 +21,6 @@ Batch = tuple[
 Trace = tuple[Name, Version]  # of a write that a drain may note
 Changes = frozenset[int]  # of a score, by number
 
-_PUSHING: Final = ("reading", "applying")
-"""Steps that look at a token."""
-
 _COMPARING: Final = ("replaying", "reconciling", "adopting")
 """Steps that look at the traces that were read."""
 
@@ -188,7 +185,7 @@ def key(world: World, emptied: tuple[Data, ...] = (), goes_back: bool = False) -
         world = world._replace(servers=tuple([one._replace(saved=None) for one in world.servers]))
     held = [*world.all_data()]
     # No other version is compared with members' than tokens of today and to come.
-    tokens = [process.token for process in world.processes if process.at in _PUSHING]
+    tokens = [process.token for process in world.processes if process.epoch]
     lowest = min(chain(tokens, (data.applied for data in held)))
     oldest = min((data.term, data.applied) for data in held)
     # What every server has, none can lack.
@@ -212,7 +209,7 @@ def key(world: World, emptied: tuple[Data, ...] = (), goes_back: bool = False) -
     processes = []
     for one in world.processes:
         relations = []
-        if goes_back and one.at in _PUSHING:
+        if goes_back and one.epoch:
             relations = [history(data, one) for data in held]
         elif one.at in _COMPARING:
             relations = [int(data.traces == one.traces) for data in held]

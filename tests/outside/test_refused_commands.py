@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -309,10 +310,32 @@ class Site:
         self.join()
         self.leave()
 
+    def join_together(self) -> None:
+        """Several members of each region."""
+        self.wide.group("live").add(self.pks[:12])
+        self.joined.update(self.pks[:12])
+
     def claim(self) -> None:
         pk = min(self.joined)
         if self.wide.group("live").claim(pk) == [pk]:
             self.joined.discard(pk)
+
+    def count(self) -> None:
+        """Of members one of which has just expired."""
+        pk = min(self.joined)
+        self.client.zadd(f"zrank:{{{WIDE}}}:group:live", {str(pk): 1})
+        self.joined.discard(pk)
+        self.wide.group("live").counts("region")
+
+    def erase_joined(self) -> None:
+        """Erase a member of a group."""
+        pk = min(self.joined)
+        Video.objects.filter(pk=pk).delete()
+        self.pks.remove(pk)
+        del self.columns[pk]
+        self.sync()
+        call_command("erase_zrank", WIDE, str(pk), verbosity=0)
+        self.joined.discard(pk)
 
     def combine(self) -> None:
         """Count the members that pass filters which no facet covers."""
@@ -393,7 +416,13 @@ class Site:
             self.verify(name, when=when)
         found = {pk: [total, views] for pk, total, views in Video.objects.values_list("pk", "total", "views")}
         assert found == self.columns, when
-        assert set(self.wide.group("live")) == self.joined, when
+        live = self.wide.group("live")
+        assert set(live) == self.joined, when
+        # All were ranked when they joined.
+        counts = live.counts("region")
+        assert sum(counts.values()) == len(self.joined), when
+        as_joined = self.client.hvals(f"zrank:{{{WIDE}}}:group:live:joined")
+        assert counts == Counter(name.decode().removeprefix("region:") for name in as_joined), when
 
 
 @pytest.fixture
@@ -411,6 +440,7 @@ def site(zrank: Redis, declare: Any, server: RedisServer, settings: Any) -> Iter
             "-total",
             name=WIDE,
             facets=("region",),
+            group_counts=("region",),
             ranking_method=KEEPING,
             write_behind="increment",
             idle=("seen", MONTH),
@@ -460,15 +490,17 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "adopt_server": (Site.update_after_a_dump, Site.lose_writes, "HSET"),
     "apply_changes": (Site.increment, Site.update, "ZREM"),
     "begin_write": (Site.increment, Site.update_beside_a_dead_rebuild, "HDEL"),
-    "change_group": (Site.join, Site.join_and_leave, "ZRANGE"),
+    "change_group": (Site.join, Site.join_and_leave, "ZADD"),
     "change_scores": (Site.increment, Site.increment, "HSET"),
     "claim_members": (Site.join_and_leave, Site.claim, "ZREM"),
+    "count_joined": (Site.join_together, Site.count, "HSET"),
     "confirm_flush": (Site.increment_many, flush_with_some_left, "HDEL"),
     "deal_tested": (Site.increment, Site.draw, "ZADD"),
     "drop_pending": (Site.update, Site.erase_pending, "EXISTS"),
     "finish_replay": (Site.update_after_a_dump, Site.lose_writes, "HDEL"),
     "forget_version": (Site.increment, Site.erase, "HSET"),
     "increment_scores": (Site.increment_plain, Site.increment_plain, "HINCRBY"),
+    "leave_group": (Site.join_and_leave, Site.erase_joined, "ZREM"),
     "load_rows": (Site.increment, Site.rebuild, "HSET"),
     "make_intersection": (Site.increment, Site.combine, "PEXPIRE"),
     "note_removal": (Site.increment, Site.sleep, "HSET"),
@@ -495,6 +527,7 @@ NEVER_REFUSED: dict[str, dict[str, str]] = {
         "SADD": "gives up a rebuild whose keys were evicted",
         "ZREMRANGEBYRANK": "forgets versions that are older than any push",
     },
+    "change_group": {"EXISTS": "reads, of a group that doesn't count its members"},
     "change_scores": {"HGET": UNUSED},
     "deal_tested": {
         "PEXPIRE": "the script goes on without it",

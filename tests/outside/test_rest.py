@@ -29,7 +29,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIClient
 
-from django_zrank import RankIndex
+from django_zrank import Entry, RankIndex
 from django_zrank import rest_framework as api
 from django_zrank.health import health
 from django_zrank.rest_framework import IsOwner, LeaderboardViewSet, RecommendationViewSet, ScoreViewSet
@@ -235,12 +235,13 @@ def test_every_route_of_every_view_is_asked_below() -> None:
         "ScoreViewSet",
     }
     extra = {one.__name__ for view in views for one in view.get_extra_actions()}
-    assert extra == {"me", "around", "counts"}
+    assert extra == {"me", "around", "gap", "counts"}
     assert {"member", "exclude", "near", "pk", "facet", "page", "band", "seed"} <= {*PARAMETERS}
 
 
 @pytest.mark.parametrize(
-    "route", ["<pk>/", "<pk>/around/", "me/", "me/around/", "", "counts/", "recommendations/"]
+    "route",
+    ["<pk>/", "<pk>/around/", "<pk>/gap/", "me/", "me/around/", "me/gap/", "", "counts/", "recommendations/"],
 )
 def test_a_hidden_row_is_nowhere_shown_or_told_from_none(client: APIClient, hidden: None, route: str) -> None:
     url = f"/hiding/{route}" if route == "recommendations/" else f"/hiding/leaderboard/{route}"
@@ -298,6 +299,7 @@ def misspelt(value: str) -> Iterator[str]:
 
 KEY = UUID(int=10)
 MOMENT = datetime(2026, 11, 12, tzinfo=UTC)
+CURSOR = Players.ranking.cursor(Entry(12, 12, 1, (12,)))
 
 SPELLINGS: list[tuple[str, str, str]] = [
     # A path, the name of a parameter ("" for a part of the path) and a value; {} is the value in a path.
@@ -308,6 +310,7 @@ SPELLINGS: list[tuple[str, str, str]] = [
     ("hiding/leaderboard/", "page", "01"),
     ("hiding/leaderboard/", "page_size", "12"),
     ("hiding/leaderboard/me/around/", "n", "12"),
+    *(("hiding/leaderboard/me/around/", name, CURSOR) for name in ("after", "before")),
     ("hiding/leaderboard/me/", "member", "{player}"),
     ("hiding/leaderboard/counts/?facet=bio", "n", "12"),
     ("hiding/leaderboard/{}/", "", "{player}"),
@@ -387,7 +390,7 @@ def test_each_value_has_one_spelling(client: APIClient, rows: Player) -> None:
 
 
 def test_every_parameter_has_a_spelling() -> None:
-    assert {name for _, name, _ in SPELLINGS} >= {*PARAMETERS} - {"facet"}  # one of a list of names
+    assert {name for _, name, _ in SPELLINGS} >= {*PARAMETERS} - {"facet", "in"}  # one of a list of names
 
 
 def test_a_text_key_may_end_with_a_space(client: APIClient) -> None:

@@ -20,7 +20,7 @@ from django_zrank.registry import Registry
 from django_zrank.rest_framework.checks import check_facet_names
 from django_zrank.rest_framework.viewsets import LeaderboardPagination, get_pagination_class
 from django_zrank.testing import sync_now
-from tests.rest_framework.urls import MusicianRank, Regional, Tied, TiedRanks
+from tests.rest_framework.urls import MusicianRank, Pairs, Regional, Tied, TiedRanks
 from tests.testapp.models import Musician, Nickname, Player
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank
 
@@ -117,6 +117,8 @@ class TestPages:
                 (f"{me.pk}/", 1),
                 ("me/", 1),
                 ("me/around/", 1),
+                ("me/gap/", 1),
+                ("me/?in=bio,is_active", 1),
                 ("counts/?facet=bio", 0),  # Kept
                 ("?bio=kantou", 2),
                 ("me/?bio=kantou", 1),
@@ -388,7 +390,8 @@ class TestAround:
         for path in ("me/", f"{me.pk}/"):
             for query, n in (({}, 10), ({"n": 5}, 5), ({"n": 1}, 1), ({"n": 500}, 41)):
                 answer = ask(client, f"{URL}{path}around/", **query)
-                assert list(answer) == ["results"]
+                assert list(answer) == ["next", "previous", "results"]
+                assert (answer["next"], answer["previous"]) == (None, None) or n < 41
                 ranks = [result["rank"] for result in answer["results"]]
                 assert len(ranks) == n
                 assert 21 in ranks
@@ -406,6 +409,77 @@ class TestAround:
             pk = Player.objects.get(level=level).pk
             assert levels(ask(client, f"{URL}{pk}/around/", n=3)["results"]) == expected
 
+    def test_pages_up_and_down(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        for path in ("me/", f"{me.pk}/"):
+            first = ask(client, f"{BOARD}{path}around/", n=3)
+            assert levels(first["results"]) == [101, 100, 99]
+            for link, expected in (("next", range(98, 79, -1)), ("previous", range(102, 121))):
+                found, page = [], first
+                while url := page[link]:
+                    page = client.get(url).json()
+                    some = levels(page["results"])
+                    found += some if link == "next" else some[::-1]
+                    assert [one["rank"] for one in page["results"]] == [121 - level for level in some]
+                assert found == [*expected]
+            following = client.get(first["next"]).json()
+            assert levels(client.get(following["previous"]).json()["results"]) == [101, 100, 99]
+
+    def test_pages_with_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        page = ask(client, f"{BOARD}me/around/", bio="kantou", n=2)
+        found = levels(page["results"])
+        while page["next"]:
+            assert "bio=kantou" in page["next"]
+            page = client.get(page["next"]).json()
+            found += levels(page["results"])
+        kantou = [one.level for one in regions if one.bio == "kantou"]
+        assert found == kantou[kantou.index(100) - 1 :]
+
+    def test_a_page_while_scores_change(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        page = ask(client, f"{BOARD}me/around/", n=3)
+        regions[0].level = 50  # From above to below
+        regions[0].save()
+        regions[-1].level = 150
+        regions[-1].save()
+        assert levels(client.get(page["next"]).json()["results"]) == [98, 97, 96]
+        assert levels(client.get(page["previous"]).json()["results"]) == [104, 103, 102]
+        Player.objects.get(level=99).delete()
+        assert levels(client.get(page["next"]).json()["results"]) == [98, 97, 96]
+
+    def test_hidden_members_have_no_cursor(
+        self, client: APIClient, regions: list[Player], me: Player, django_assert_num_queries: Any
+    ) -> None:
+        """Pages of hidden members alone are passed over."""
+        shown = [120, 110, 105, 100, 90]
+        Player.objects.exclude(level__in=shown).update(name="hidden")
+        url = "/searched/board/me/around/?search=level&n=2"
+        first = page = client.get(url).json()
+        found = levels(page["results"])
+        while page["next"]:
+            page = client.get(page["next"]).json()
+            found += levels(page["results"])
+        assert (found, page["results"]) == ([100, 90], [])
+        page, found = first, []
+        while page["previous"]:
+            page = client.get(page["previous"]).json()
+            found += levels(page["results"])
+        assert found == [105, 110, 120]
+        assert (
+            client.get(first["previous"])
+            .json()["previous"]
+            .endswith(f"before={Regional.ranking.cursor(Regional.ranking.at_rank(16))}&n=2&search=level")
+        )
+
+    def test_invalid_cursors(self, client: APIClient, me: Player, django_assert_num_queries: Any) -> None:
+        good = PlayerRank.ranking.cursor(PlayerRank.ranking.entry(me))
+        assert levels(ask(client, f"{URL}me/around/", after=good, n=1)["results"]) == [99]
+        for name in ("after", "before"):
+            for values in (["x"], [""], [good[:-1]], [f"{good}="], [good, good], ["A" * 9000], ["é"]):
+                with django_assert_num_queries(0):
+                    response = client.get(f"{URL}me/around/", {name: values})
+                assert (response.status_code, list(response.json())) == (400, [name]), values
+        response = client.get(f"{URL}me/around/", {"after": good, "before": good})
+        assert (response.status_code, list(response.json())) == (400, ["before"])
+
     def test_queries(self, client: APIClient, regions: Any, django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(1):
             ask(client, f"{BOARD}me/around/")
@@ -419,6 +493,106 @@ class TestAround:
                 response = client.get(f"{URL}me/around/", {"n": values})
             assert response.status_code == 400, values
             assert list(response.json()) == ["n"]
+
+
+class TestStandings:
+    """GET /leaderboard/<pk>/?in=."""
+
+    def test_in(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        kantou = [one for one in regions if one.bio == "kantou"]
+        active = [one for one in regions if one.is_active]
+        both = [one for one in kantou if one.is_active]
+        assert me.pk in [one.pk for one in both]
+
+        def standing(members: list[Player], **values: Any) -> dict[str, Any]:
+            at = [one.pk for one in members].index(me.pk)
+            percentile = pytest.approx(100 * (1 - at / (len(members) - 1)))
+            return {"values": values, "rank": at + 1, "count": len(members), "percentile": percentile}
+
+        in_region, if_active = standing(kantou, bio="kantou"), standing(active, is_active=True)
+        in_both = standing(both, bio="kantou", is_active=True)
+        for path in ("me/", f"{me.pk}/"):
+            without = ask(client, f"{BOARD}{path}")
+            for given, expected in (
+                ("bio", [in_region]),
+                ("is_active", [if_active]),
+                ("bio,is_active", [in_region, if_active, in_both]),
+            ):
+                assert ask(client, f"{BOARD}{path}", **{"in": given}) == {**without, "standings": expected}
+        repeated = client.get(f"{BOARD}me/?in=is_active&in=bio").json()
+        assert repeated["standings"] == [in_region, if_active, in_both]
+
+    def test_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        """Of a ranking that is filtered, those of the facets that are declared with the filter's columns."""
+        answer = ask(client, f"{BOARD}me/", **{"in": "is_active", "bio": "kantou"})
+        both = ask(client, f"{BOARD}me/", bio="kantou", is_active="true")
+        assert answer == {
+            **ask(client, f"{BOARD}me/", bio="kantou"),
+            "standings": [
+                {
+                    "values": {"bio": "kantou", "is_active": True},
+                    **{name: both[name] for name in ("rank", "count", "percentile")},
+                }
+            ],
+        }
+        sync_now(Pairs)
+        assert ask(client, "/pairs/board/me/", **{"in": "is_active,bio"})["standings"] == answer["standings"]
+
+    def test_invalid(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        for url, query in (
+            (BOARD, {"in": "region"}),
+            (BOARD, {"in": ""}),
+            (BOARD, {"in": "bio,bi"}),
+            (BOARD, {"in": "bio,is_active,user,bio"}),  # More than there are
+            (BOARD, {"in": "user", "bio": "kantou"}),  # No facet of both
+            (BOARD, {"in": "user", "bio": "kantou,kansai"}),
+            (BOARD, {"in": "user", "bio__not": "kansai"}),
+            ("/pairs/board/", {"in": "bio"}),  # Only part of a facet
+            (URL, {"in": "bio"}),  # No facets
+            ("/open/unranked/board/", {"in": "bio"}),  # No ranks
+        ):
+            for path in ("me/", f"{me.pk}/"):
+                response = client.get(f"{url}{path}", query)
+                assert (response.status_code, list(response.json())) == (400, ["in"]), (url, query)
+        assert client.get(f"{BOARD}me/around/", {"in": "bio"}).status_code == 400
+        assert client.get(f"{BOARD}me/gap/", {"in": "bio"}).status_code == 400
+
+
+class TestGap:
+    """GET /leaderboard/<pk>/gap/."""
+
+    def test_who_is_above(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        above = regions[regions.index(me) - 1]
+        for path in ("me/", f"{me.pk}/"):
+            assert ask(client, f"{URL}{path}gap/") == {
+                "pk": me.pk,
+                "score": 100,
+                "rank": 21,
+                "above": {"pk": above.pk, "score": 101, "rank": 20},
+                "gap": 1,
+            }
+        best = ask(client, f"{BOARD}{regions[0].pk}/gap/")
+        assert (best["rank"], best["above"], best["gap"]) == (1, None, None)
+
+    def test_filters(self, client: APIClient, regions: list[Player], me: Player) -> None:
+        level = min(one.level for one in regions if one.bio == "kantou" and one.level > 100)
+        answer = ask(client, f"{BOARD}me/gap/", bio="kantou")
+        assert (answer["above"]["score"], answer["gap"]) == (level, level - 100)
+        assert client.get(f"{BOARD}me/gap/", {"bio": "kansai"}).status_code == 404
+
+    def test_rows(
+        self, client: APIClient, regions: list[Player], me: Player, django_assert_num_queries: Any
+    ) -> None:
+        with django_assert_num_queries(2):  # My row, both
+            answer = ask(client, "/api/board/me/gap/")
+        assert (answer["name"], answer["above"]["name"], answer["gap"]) == ("level 100", "level 101", 1)
+
+    def test_one_above_that_the_view_hides(
+        self, client: APIClient, regions: list[Player], me: Player
+    ) -> None:
+        answer = ask(client, "/searched/board/me/gap/", search="100")
+        assert (answer["name"], answer["above"], answer["gap"]) == ("level 100", None, None)
+        assert client.get("/searched/board/me/gap/", {"search": "101"}).status_code == 404
 
 
 class TestCounts:
@@ -482,7 +656,7 @@ class TestCounts:
 class TestPermissions:
     """Whoever has signed in sees everybody's place, unless the project says otherwise."""
 
-    PATHS = ("", "me/", "1/", "1/around/", "me/around/", "counts/?facet=bio")
+    PATHS = ("", "me/", "1/", "1/around/", "me/around/", "1/gap/", "me/gap/", "counts/?facet=bio")
 
     def test_nobody_signed_in(self, anonymous: APIClient, regions: Any) -> None:
         for path in self.PATHS:
@@ -496,7 +670,7 @@ class TestPermissions:
             assert anonymous.get(f"/open/board/{path}").status_code == 403
 
     def test_of_the_member(self, client: APIClient, regions: Any, me: Player) -> None:
-        for path in ("", "around/"):
+        for path in ("", "around/", "gap/"):
             assert client.get(f"/owners/board/{me.pk}/{path}").status_code == 200
             assert client.get(f"/owners/board/{regions[0].pk}/{path}").status_code == 403
             assert client.get(f"{BOARD}{regions[0].pk}/{path}").status_code == 200

@@ -61,6 +61,7 @@ PATHS = {
     "retrieve": "/own/board/{id}/",
     "me": "/own/board/me/",
     "around": "/own/board/{id}/around/",
+    "gap": "/own/board/{id}/gap/",
     "counts": "/own/board/counts/",
     "draw": "/own/opponents/",
 }
@@ -81,7 +82,7 @@ def serve_only(settings: Any, monkeypatch: Any, *indexes: Any) -> None:
 
 def test_every_path_is_described(schema: Schema) -> None:
     short = {"/api/recommendations/", "/api/leaderboard/", "/api/leaderboard/me/"}
-    short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/"}
+    short |= {"/api/leaderboard/{id}/", "/api/leaderboard/{id}/around/", "/api/leaderboard/{id}/gap/"}
     assert short <= schema.paths.keys()
     for index in registry.all():
         assert {path.replace("/api/", f"/api/{index.name}/") for path in short} <= schema.paths.keys()
@@ -104,9 +105,10 @@ def test_parameters(schema: Schema) -> None:
     common = {"region", "region__not", "region__isnull", "active", "active__not", "active__isnull"}
     common |= {"region__isempty", "user", "user__not", "user__isnull", "group", "group__not"}
     assert schema.parameters(PATHS["list"]).keys() == common | {"page", "page_size", "pk"}
-    assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id"}
-    assert schema.parameters(PATHS["me"]).keys() == common | {"member"}
-    assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n"}
+    assert schema.parameters(PATHS["retrieve"]).keys() == common | {"id", "in"}
+    assert schema.parameters(PATHS["me"]).keys() == common | {"member", "in"}
+    assert schema.parameters(PATHS["around"]).keys() == common | {"id", "n", "after", "before"}
+    assert schema.parameters(PATHS["gap"]).keys() == common | {"id"}
     assert schema.parameters(PATHS["counts"]).keys() == common | {"facet", "n"}
     draw = {"n", "band", "ranks", "widen", "exclude", "member"}
     assert schema.parameters("/api/recommendations/").keys() == draw
@@ -127,13 +129,15 @@ def test_types(schema: Schema) -> None:
     assert found["user__not"]["schema"] == {**several, "items": {"type": "integer"}}
     assert found["user__isnull"]["schema"] == {"type": "boolean"}
     assert found["facet"]["required"] is True
+    assert schema.parameters(PATHS["me"])["in"]["schema"]["items"]["enum"] == ["region", "active", "user"]
     assert found["facet"]["schema"]["enum"] == ["region", "active", "user", "region,active"]
     assert found["n"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 500}
     assert all(one["description"] for one in found.values())
     assert schema.parameters(PATHS["retrieve"])["id"]["schema"] == {"type": "integer"}
     assert schema.parameters("/own/kwarg/{player}/")["player"]["schema"] == {"type": "integer"}
     assert schema.parameters("/own/name/{name}/")["name"]["schema"]["type"] == "string"
-    assert {"type": "string", "enum": ["me"]} in schema.parameters(PATHS["around"])["id"]["schema"]["anyOf"]
+    for name in ("around", "gap"):
+        assert {"type": "string", "enum": ["me"]} in schema.parameters(PATHS[name])["id"]["schema"]["anyOf"]
     components = schema.components
     assert components["RegionalEntry"]["properties"]["score"]["type"] == "integer"
     assert components["TicketDayEntry"]["properties"]["score"]["format"] == "date"
@@ -196,7 +200,12 @@ def test_answers_keep_to_it(schema: Schema, client: APIClient, regions: list[Pla
         (PATHS["list"], {"page_size": 3}),
         (PATHS["retrieve"], {}),
         (PATHS["me"], {"region": "kantou"}),
+        (PATHS["me"], {"in": "region,active,user"}),
+        (PATHS["retrieve"], {"in": "user"}),
         (PATHS["around"], {"n": 3}),
+        (PATHS["around"], {"n": 300}),
+        (PATHS["gap"], {}),
+        ("/own/values/{id}/gap/", {}),
         (PATHS["counts"], {"facet": "user"}),
         (PATHS["counts"], {"facet": "region,active"}),
         (PATHS["list"], {"pk": f"{regions[0].pk},{regions[5].pk}"}),
@@ -260,7 +269,7 @@ def test_a_schema_class_of_the_project(settings: Any, monkeypatch: Any) -> None:
     settings.REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "tests.rest_framework.test_openapi.Shouting"}
     serve_only(settings, monkeypatch, Regional)
     paths = generate().paths
-    assert len(paths) == 12  # Six with the index's name, six without
+    assert len(paths) == 14  # Seven with the index's name, seven without
     assert all(methods["get"]["description"].isupper() for methods in paths.values())
 
 

@@ -332,6 +332,6 @@ def test_no_filter_is_called_like_a_parameter() -> None:
         "allow_groups": False,
         "allow_unknown": False,
     }
-    bounds: Any = {"max_excluded": 1000, "max_band": None, "max_ranks": None}
+    bounds: Any = {"shows_rank": True, "max_excluded": 1000, "max_band": None, "max_ranks": None}
     own = {name for one in queries for name in one.of(**context, **allowed, **bounds).fields}
     assert {"n", "facet", "seed", "band"} <= own <= RESERVED

@@ -51,6 +51,7 @@ def test_the_filters_must_leave_one(client: APIClient, weeks: dict[int, WeekResu
     for path, query, names in (
         ("board/me/", {}, ["week", "member"]),
         ("board/me/around/", {}, ["week", "member"]),
+        ("board/me/gap/", {}, ["week", "member"]),
         ("board/me/", {"week": "1,2"}, ["week", "member"]),
         ("", {"week__not": 1}, ["week", "member"]),
         ("alike/board/me/", {}, ["member"]),
@@ -107,7 +108,7 @@ def test_the_only_row_outside_of_the_filters(client: APIClient, weeks: dict[int,
     for query in ({"week": 2}, {"week": 2, "member": weeks[3].pk}):
         answer = client.get("/weeks/", {"n": 50, **query})
         assert {one["pk"] for one in answer.json()["results"]} == expected
-    for path in ("me/", "me/around/", f"{weeks[3].pk}/", f"{weeks[3].pk}/around/"):
+    for path in ("me/", "me/around/", "me/gap/", f"{weeks[3].pk}/", f"{weeks[3].pk}/around/"):
         assert client.get(f"/weeks/board/{path}", {"week": 3}).status_code == 200
         response = client.get(f"/weeks/board/{path}", {"week": 2})
         assert (response.status_code, response.json()["code"]) == (404, "not_ranked")

@@ -23,7 +23,7 @@ from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import marks, signal_handlers
-from django_zrank.sync.each_shard import breaker
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.servers import RedisServer
@@ -216,7 +216,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """The breaker's clock. The breaker is closed before and after."""
     breaker.forget()
     clock = Clock()
-    monkeypatch.setattr("django_zrank.sync.each_shard.monotonic", clock)
+    for module in ("breaker", "in_step"):
+        monkeypatch.setattr(f"django_zrank.sync.{module}.monotonic", clock)
     yield clock
     breaker.forget()
 

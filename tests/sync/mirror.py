@@ -77,8 +77,8 @@ def assert_mirrors(*indexes: type[RankIndex]) -> None:
     for index in indexes or [type(index) for index in registry.all()]:
         instance = index.instance()
         members = standing(instance)
-        for part in instance.parts:
+        for part in instance.holders:
             store = Store(part.name, part.layout)
-            own = {member: stands for member, stands in members.items() if instance.part_of(member) is part}
+            own = {member: stands for member, stands in members.items() if instance.holder_of(member) is part}
             must = expected(store.live.root, own, part.layout)
             assert everything(store.client, store.live.root) == must, part

@@ -18,7 +18,7 @@ from django_zrank.redis import executor
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
 from django_zrank.sync import push, signal_handlers
-from django_zrank.sync.each_shard import breaker
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import Clock, use_redis

@@ -189,7 +189,7 @@ def test_marks_that_say_the_same_are_remembered_once(players: list[Player]) -> N
 def test_of_two_drains_of_the_same_marks_one_takes_them_away(
     players: list[Player], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    just_before(monkeypatch, drain_module, "write", lambda: drain(INDEX))
+    just_before(monkeypatch, push_module.Push, "write", lambda: drain(INDEX))
     drain(INDEX)
     assert Batch.objects.count() == 1
 
@@ -283,7 +283,7 @@ def test_what_fails_all_marks_is_raised_and_blamed_on_none(
         tried.append(args)
         raise error
 
-    monkeypatch.setattr(drain_module, "write", fail)
+    monkeypatch.setattr(push_module.Push, "write", fail)
     with pytest.raises(type(error), match="away"):
         drain(INDEX)
     assert len(tried) == 1
@@ -293,14 +293,14 @@ def test_what_fails_all_marks_is_raised_and_blamed_on_none(
 def test_a_value_that_the_database_refuses_is_blamed_on_its_mark(
     players: list[Player], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write, bad = drain_module.write, players[7].pk
+    write, bad = push_module.Push.write, players[7].pk
 
-    def refuse(shards: Any, members: Any, **how: Any) -> Any:
+    def refuse(push: Any, members: Any, **how: Any) -> Any:
         if any(bad in pks for pks in members.values()):
             raise DataError("a value")
-        return write(shards, members, **how)
+        return write(push, members, **how)
 
-    monkeypatch.setattr(drain_module, "write", refuse)
+    monkeypatch.setattr(push_module.Push, "write", refuse)
     assert drain(INDEX) == 19
     assert [one.member for one in waiting_marks(INDEX)] == [str(bad)]
     assert caplog.text.count("can't be processed") == 1
@@ -319,7 +319,7 @@ def test_a_mark_that_cant_be_processed_keeps_no_replay_from_its_end(
         raise ValueError("a poison row")
 
     with monkeypatch.context() as patch:
-        patch.setattr(drain_module, "write", refuse)
+        patch.setattr(push_module.Push, "write", refuse)
         drain(INDEX)
     assert waiting_marks(INDEX).count() == 20
     assert not store.check_health().behind
@@ -552,7 +552,7 @@ def test_whoever_pushes_drains_the_later_the_longer_it_takes(
         due[0] += 1
         return 0
 
-    monkeypatch.setattr(drain_module._Drain, "run", slow)
+    monkeypatch.setattr(drain_module.Drain, "run", slow)
     for _ in range(50):
         drain_soon(INDEX)
         due[0] += 1

@@ -115,7 +115,7 @@ def test_an_intersection_that_was_given_up_names_nobody(
 
 def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
     """In blocking code and, where there are shards, in a coroutine."""
-    erase = async_to_sync(tickets.aerase) if len(tickets.instance().parts) > 1 else tickets.erase
+    erase = async_to_sync(tickets.aerase) if len(tickets.instance().holders) > 1 else tickets.erase
     leave_traces(tickets)
     before = keys_with(zrank, *SPELLINGS)
     with pytest.raises(StillRanked, match=str(MEMBER)):
@@ -173,7 +173,7 @@ def test_a_flush_in_flight_goes_on_without_a_deleted_member(tickets: type[RankIn
     other = Ticket.objects.filter(integer=7).get().pk
     for pk in (MEMBER, other):
         tickets.scores.increment(pk, 100)
-    for part in index.parts:  # as if the process was killed
+    for part in index.holders:  # as if the process was killed
         row = recorded(part)
         PendingStore.of(part).take_pending(row.term, row.flushed, 1000)
     Ticket.objects.filter(pk=MEMBER)._raw_delete("default")

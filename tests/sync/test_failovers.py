@@ -16,8 +16,8 @@ from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Mark
 from django_zrank.sync import drain as drains
 from django_zrank.sync import marks
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
-from django_zrank.sync.each_shard import breaker
 from django_zrank.sync.health import Verdict, examine, repair
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
@@ -333,7 +333,7 @@ def test_a_drain_that_a_failover_overtakes(
         lead(front, b)
         assert repair(INDEX) is Verdict.RESTARTED
         if not is_fenced:
-            monkeypatch.setattr(marks, "_lock", locked_anyway)
+            monkeypatch.setattr(marks, "lock", locked_anyway)
         return marks.unmark(*args, **kwargs)
 
     monkeypatch.setattr(drains, "unmark", overtaken)

@@ -17,7 +17,7 @@ from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
-from django_zrank.sync.marks import Processed, next_marks, replay, unmark, waiting_marks
+from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.builds import load_rows
@@ -60,7 +60,7 @@ class TestIsolation:
                 return result
 
             with connection.execute_wrapper(pause):
-                return bool(unmark(INDEX, [Processed(marks, INDEX.parts)], written))
+                return unmark(INDEX, marks, written[INDEX])
 
         def replay_and_close() -> int | None:
             try:

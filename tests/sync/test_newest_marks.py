@@ -25,6 +25,7 @@ from django_zrank.codec.kinds import KINDS
 from django_zrank.models import Mark
 from django_zrank.store import Store
 from django_zrank.sync import marks as marks_module
+from django_zrank.sync import push as push_module
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
 from django_zrank.sync.marks import leave
@@ -45,6 +46,12 @@ Pushes = list[tuple[str, dict[str, Any]]]
 
 WRITE = ["begin_write", "apply_changes"]
 """The round trips of one push."""
+
+
+@pytest.fixture(autouse=True)
+def tokens_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the last push of a process were always longer ago."""
+    monkeypatch.setattr(push_module, "_KEPT", 0.0)
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
-from django_zrank.sync.each_shard import EachShard, breaker
+from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import InStep
 from django_zrank.sync.push import push, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -167,29 +168,72 @@ def reads(server: Redis) -> int:
     return int(server.info("stats")["total_reads_processed"])
 
 
-def test_a_save_is_two_round_trips_for_all_of_its_indexes(
+def test_a_save_is_one_round_trip_for_all_of_its_indexes(
     zrank: Redis,
     four_indexes: list[type[RankIndex]],
     monkeypatch: pytest.MonkeyPatch,
     django_assert_num_queries: Any,
 ) -> None:
-    """With a watcher alive, nobody drains; the notes of all builds are read once a second, by one statement, and the
-    newest marks at each save."""
+    """With a watcher alive, nobody drains; the notes of all builds are read once a second, by one statement, as tokens
+    are then, which takes a second round trip; and the newest marks are read at each save."""
     clock = Clock()
     monkeypatch.setattr("django_zrank.recent.monotonic", clock)
     row = Nickname.objects.create(nick="a", score=1)
     row.save()  # the triggers are examined once a minute
     for index in four_indexes:
         Store(index.instance().name).note_watcher(60)
-    for later, statements in ((0, 6), (0, 6), (1.1, 7)):
+    for later, statements, round_trips in ((0, 6, 1), (0, 6, 1), (1.1, 7, 2), (0, 6, 1)):
         clock.advance(later)
         row.score += 1
         before = reads(zrank)
         with django_assert_num_queries(statements):
             row.save()
-        assert reads(zrank) - before == 2 + 1
+        assert reads(zrank) - before == round_trips + 1
         for index in four_indexes:
             assert_mirrors(index)
+
+
+def save(nick: str, score: float) -> None:
+    Nickname(nick=nick, score=score).save(update_fields=["score"])
+
+
+def test_a_refusal_under_a_kept_token_is_none_of_the_two(
+    round_trips: list[str], after_read: Callable[[Callable[[], None]], None]
+) -> None:
+    """Another process has written the member since the token was taken, and writes it again in between."""
+    Nickname.objects.create(nick="a", score=1)
+    round_trips.clear()
+    save("a", 2)
+    assert round_trips == ["apply_changes"]
+    push(INDEX, ["a"])
+    round_trips.clear()
+
+    def twice() -> None:
+        push(INDEX, ["a"])
+        after_read(lambda: push(INDEX, ["a"]))
+
+    after_read(twice)
+    save("a", 3)
+    # The kept token, a refusal, another one, and then what counts.
+    assert round_trips.count("apply_changes") - round_trips.count("begin_write") == 3
+    assert contents(NicknameRank) == {"a": 3}
+
+
+def test_a_kept_token_is_given_up_with_its_build(round_trips: list[str]) -> None:
+    Nickname.objects.create(nick="a", score=1)
+    with disable_sync():
+        save("a", 2)
+    rebuild(INDEX)
+    round_trips.clear()
+    save("a", 3)
+    assert round_trips == ["begin_write", "apply_changes"]
+    module._kept.keep(module._place(INDEX), begin_write(Store.of(INDEX))._replace(generation="former"))
+    round_trips.clear()
+    save("a", 4)
+    assert round_trips == ["apply_changes", "begin_write", "apply_changes"]
+    save("a", 5)
+    assert round_trips[3:] == ["apply_changes"]
+    assert contents(NicknameRank) == {"a": 5}
 
 
 @pytest.mark.parametrize("script", ["begin_write", "apply_changes"])
@@ -337,7 +381,8 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
 
     monkeypatch.setattr(module, "_BATCH", 1)
     monkeypatch.setattr(module, "read", overtaken)
-    pushed = module.write(EachShard(INDEX), {INDEX: ["a", "b"]})
+    pushed = module.Push(InStep(INDEX.holders))
+    pushed.write({INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
     assert pushed.written[INDEX].generation == generation
 

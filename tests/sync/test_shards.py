@@ -27,18 +27,19 @@ from django_zrank.models import Batch, Generation, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis import trust
 from django_zrank.redis.trust import recorded
+from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
-from django_zrank.sync import marks
+from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
-from django_zrank.sync.each_shard import EachShard, breaker
 from django_zrank.sync.gauges import read_gauges
-from django_zrank.sync.health import Verdict, examine, examine_part, repair
+from django_zrank.sync.health import Verdict, examine, examine_holder, repair
+from django_zrank.sync.in_step import InStep
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.rebuild import rebuild
+from django_zrank.sync.rebuild import rebuild, rebuild_holders
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
@@ -59,7 +60,7 @@ def split(index: type[RankIndex], shards: int) -> RankIndex:
     """Declare a number of shards of a registered index."""
     instance = index.instance()
     index.shards = shards
-    vars(instance).pop("parts", None)
+    vars(instance).pop("holders", None)
     return instance
 
 
@@ -96,7 +97,7 @@ def contents(part: RankIndex) -> dict[str, float]:
 def members_of(part: RankIndex) -> list[int]:
     """The players of a part."""
     pks = Player.objects.order_by("pk").values_list("pk", flat=True)
-    return [pk for pk in pks if part.whole.part_of(str(pk)) is part]
+    return [pk for pk in pks if part.declared.holder_of(str(pk)) is part]
 
 
 def lose(part: RankIndex) -> None:
@@ -111,9 +112,9 @@ def restart(part: RankIndex) -> None:
 
 
 def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
-    assert all(contents(part) for part in players.parts)
+    assert all(contents(part) for part in players.holders)
     assert_mirrors(PlayerAscending)
-    assert {part.name for part in players.parts} <= set(Generation.objects.values_list("index", flat=True))
+    assert {part.name for part in players.holders} <= set(Generation.objects.values_list("index", flat=True))
     assert examine(players) is Verdict.HEALTHY
 
 
@@ -129,7 +130,7 @@ def test_shards_on_one_server_share_the_round_trips_of_a_push(
 
 def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
     with_push = Player.objects.create(pk=41, level=7)
-    assert contents(players.part_of("41"))["41"] == 7
+    assert contents(players.holder_of("41"))["41"] == 7
     with_push.delete()
     assert_mirrors(PlayerAscending)
     drain(players)
@@ -139,7 +140,7 @@ def test_a_save_is_pushed_to_its_shard(players: RankIndex) -> None:
 def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num_queries: Any) -> None:
     with disable_sync():
         Player.objects.update(level=3)
-    for part in players.parts:
+    for part in players.holders:
         recorded(part)
     # Servers are asked if they still take writes.
     with django_assert_num_queries(1 if connection.vendor == "sqlite" else 2):
@@ -149,7 +150,7 @@ def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num
 
 def test_the_notes_of_all_shards_are_read_together(players: RankIndex) -> None:
     trust.forget(players)
-    for part in players.parts:
+    for part in players.holders:
         trust.forget(part)
     with CaptureQueriesContext(connection) as queries:
         push(players, range(1, 41))
@@ -176,7 +177,7 @@ def test_refused_members_of_all_shards_are_read_again_together(
     push(players, range(1, 41))
     assert readings == [40, 10, 10]
     assert {
-        score for part in players.parts for member, score in contents(part).items() if int(member) < 11
+        score for part in players.holders for member, score in contents(part).items() if int(member) < 11
     } == {90}
 
 
@@ -189,7 +190,7 @@ def test_marks_are_worked_off_with_a_batch_for_each_shard(
     assert drain(players) == 40
     assert heard == [(players, 40)]
     assert_mirrors(PlayerAscending)
-    for part in players.parts:
+    for part in players.holders:
         assert sorted(int(member) for _, member in Batch.objects.get(index=part.name).marks) == members_of(
             part
         )
@@ -216,7 +217,7 @@ class TestOneShardIsAway:
     @pytest.fixture
     def lost(self, players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> RankIndex:
         """A part whose server doesn't answer."""
-        lost = players.parts[1]
+        lost = players.holders[1]
         send = Store.send
 
         def refuse(store: Store, request: Any) -> Any:
@@ -236,7 +237,7 @@ class TestOneShardIsAway:
         own = len(members_of(lost))
         assert drain(players) == 40 - own
         assert waiting_marks(players).count() == own
-        assert set(contents(players.parts[0]).values()) == {50}
+        assert set(contents(players.holders[0]).values()) == {50}
         self.is_away = False
         breaker.forget()
         assert drain(players) == own
@@ -258,7 +259,7 @@ class TestOneShardIsAway:
         with disable_sync():
             Player.objects.update(level=50)
         assert lost not in push(players, range(1, 41)).written
-        assert set(contents(players.parts[0]).values()) == {50}
+        assert set(contents(players.holders[0]).values()) == {50}
         with pytest.raises(IndexUnavailable):
             push(players, members_of(lost))
 
@@ -267,9 +268,9 @@ class TestOneShardIsAway:
     ) -> None:
         Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost) * 100)
         with disable_sync():
-            Player.objects.filter(pk__in=members_of(players.parts[0])).update(level=50)
-        assert drain(players, limit=1000, batch_size=100) == len(members_of(players.parts[0]))
-        assert {name for name, _ in pushes} == {players.parts[0].name}
+            Player.objects.filter(pk__in=members_of(players.holders[0])).update(level=50)
+        assert drain(players, limit=1000, batch_size=100) == len(members_of(players.holders[0]))
+        assert {name for name, _ in pushes} == {players.holders[0].name}
 
     def test_a_mark_of_all_members_rebuilds_it_when_it_returns(
         self, players: RankIndex, lost: RankIndex, rebuilds: list[RankIndex]
@@ -278,14 +279,14 @@ class TestOneShardIsAway:
         Mark.objects.all().delete()
         Mark.objects.create(index=players.name)
         assert drain(players) == 1
-        assert sum(len(contents(part)) for part in players.parts if part is not lost) == sum(
-            players.part_of(str(pk)) is not lost for pk in range(1, 21)
+        assert sum(len(contents(part)) for part in players.holders if part is not lost) == sum(
+            players.holder_of(str(pk)) is not lost for pk in range(1, 21)
         )
         assert drain(players) == 0
         assert len(rebuilds) == 1  # the others are not built again
         self.is_away = False
         breaker.forget()
-        assert examine_part(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Verdict.FOREIGN
         sync(players)
         assert len(rebuilds) == 2
         assert_mirrors(PlayerAscending)
@@ -308,9 +309,9 @@ class TestOneShardIsAway:
 
         self.is_away = False
         just_before(monkeypatch, Store, "swap_rebuilt", mark_all)
-        rebuild(players, parts=[lost])
+        rebuild_holders(players, [lost])
         assert set(contents(lost).values()) != {50}
-        assert examine_part(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Verdict.FOREIGN
         sync(players)
         assert_mirrors(PlayerAscending)
 
@@ -322,7 +323,7 @@ class TestOneShardIsAway:
         monkeypatch.setattr(drain_module, "_done", Recent())
         Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost) * 3)
         with disable_sync():
-            Player.objects.filter(pk__in=members_of(players.parts[0])).update(level=50)
+            Player.objects.filter(pk__in=members_of(players.holders[0])).update(level=50)
         looked: list[int] = []
         next_marks = drain_module.next_marks
 
@@ -341,7 +342,7 @@ class TestOneShardIsAway:
 
         save_often()
         assert (waiting_marks(players).count(), sum(looked)) == (own, total)
-        assert set(contents(players.parts[0]).values()) == {50}
+        assert set(contents(players.holders[0]).values()) == {50}
         self.is_away = False
         breaker.forget()
         save_often()
@@ -355,7 +356,7 @@ class TestOneShardIsAway:
         ahead = 0.0
         monkeypatch.setattr("django_zrank.recent.monotonic", lambda: monotonic() + ahead)
         monkeypatch.setattr(drain_module, "_done", Recent())
-        member = str(members_of(players.parts[0])[0])
+        member = str(members_of(players.holders[0])[0])
         late = Mark.objects.create(index=players.name, member=member)
         Mark.objects.filter(pk=late.pk).delete()
         Mark.objects.bulk_create(Mark(index=players.name, member=str(pk)) for pk in members_of(lost))
@@ -393,7 +394,7 @@ class TestOneShardIsAway:
         with pytest.raises(IndexUnavailable):
             rebuild(players)
         assert waiting_marks(players).count() == 40
-        assert set(contents(players.parts[0]).values()) == {50}
+        assert set(contents(players.holders[0]).values()) == {50}
         self.is_away = False
         breaker.forget()
         sync(players)
@@ -425,19 +426,19 @@ class TestSpelledOtherwise:
             yield index
 
     def test_both_shards_are_written_and_have_a_batch(self, index: RankIndex) -> None:
-        parts = {index.part_of("bob"), index.part_of("BOB")}
+        parts = {index.holder_of("bob"), index.holder_of("BOB")}
         assert len(parts) == 2
         assert drain(index) == 1
-        assert contents(index.part_of("bob")) == {"bob": 50}
+        assert contents(index.holder_of("bob")) == {"bob": 50}
         assert {batch.index for batch in Batch.objects.all()} == {part.name for part in parts}
 
     def test_a_mark_waits_for_the_shard_that_is_away(self, index: RankIndex) -> None:
         Mark.objects.create(index=index.name, member="eve")
-        lose(index.part_of("bob"))
+        lose(index.holder_of("bob"))
         assert drain(index) == 1
         assert waiting_marks(index).get().member == "BOB"
         sync(index)
-        assert contents(index.part_of("bob")) == {"bob": 50}
+        assert contents(index.holder_of("bob")) == {"bob": 50}
         assert not waiting_marks(index).exists()
 
 
@@ -446,7 +447,7 @@ def test_marks_of_a_shard_that_goes_away_between_two_batches_wait(
 ) -> None:
     with disable_sync():
         Player.objects.update(level=50)
-    away, writes = players.parts[1], []
+    away, writes = players.holders[1], []
     apply = Store.applying_changes
 
     def refuse_the_second(store: Store, *args: Any, **how: Any) -> Any:
@@ -476,24 +477,24 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
         raise IndexUnavailable("no node serves it")
 
     monkeypatch.setattr(Store, "node", node)
-    EachShard(players).suspend(players.parts[1], IndexUnavailable("no answer"))
+    InStep(players.holders).suspend(players.holders[1], IndexUnavailable("no answer"))
     try:
-        assert not try_push({players: set(members_of(players.parts[1]))})
+        assert not try_push({players: set(members_of(players.holders[1]))})
         assert not looked
     finally:
         breaker.forget()
 
 
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[RankIndex]) -> None:
-    before = {part: recorded(part).generation for part in players.parts}
-    lost = players.parts[-1]
+    before = {part: recorded(part).generation for part in players.holders}
+    lost = players.holders[-1]
     lose(lost)
     with disable_sync():
         Player.objects.update(level=50)
     assert examine(players) is Verdict.EMPTY
     assert repair(players) is Verdict.EMPTY
     assert rebuilds == [players]
-    assert {part for part in players.parts if recorded(part).generation != before[part]} == {lost}
+    assert {part for part in players.holders if recorded(part).generation != before[part]} == {lost}
     assert waiting_marks(players).count() == 40  # those of the others are still due
     drain(players)
     assert_mirrors(PlayerAscending)
@@ -503,7 +504,7 @@ def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) 
     with disable_sync():
         Player.objects.update(level=50)
     drain(players)
-    behind = players.parts[1]
+    behind = players.holders[1]
     store = Store(behind.name)
     for member in map(str, members_of(behind)):  # as before the last write
         store.client.zadd(store.live.root, {member: int(member)})
@@ -511,9 +512,9 @@ def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) 
     restart(behind)
     assert repair(players) is Verdict.RESTARTED
     assert sorted(int(mark.member) for mark in waiting_marks(players)) == members_of(behind)
-    assert [part for part in players.parts if examine_part(part) is Verdict.BEHIND] == [behind]
+    assert [part for part in players.holders if examine_holder(part) is Verdict.BEHIND] == [behind]
     drain(players, limit=1)
-    assert examine_part(behind) is Verdict.BEHIND  # others of its marks wait
+    assert examine_holder(behind) is Verdict.BEHIND  # others of its marks wait
     sync(players)
     assert_mirrors(PlayerAscending)
     assert examine(players) is Verdict.HEALTHY
@@ -526,7 +527,7 @@ def test_a_replay_ends_though_marks_of_another_shard_wait(
     with disable_sync():
         Player.objects.update(level=50)
     drain(players)
-    behind, away = players.parts[:2]
+    behind, away = players.holders[:2]
     restart(behind)
     store = Store(behind.name)
     store.client.hdel(store.keys.meta, "traces")
@@ -537,7 +538,7 @@ def test_a_replay_ends_though_marks_of_another_shard_wait(
     lose(away)
     drain(players)
     assert waiting_marks(players).count() == 1
-    assert examine_part(behind) is Verdict.HEALTHY
+    assert examine_holder(behind) is Verdict.HEALTHY
 
 
 def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,20 +559,20 @@ def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatc
             rebuild(players)
     assert waiting_marks(players).count() == 40  # not all are built
     assert examine(players) is Verdict.HEALTHY
-    assert len({recorded(part).generation for part in players.parts}) == 2
+    assert len({recorded(part).generation for part in players.holders}) == 2
     sync(players)
     assert_mirrors(PlayerAscending)
 
 
 def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
-    before = [part.name for part in players.parts]
+    before = [part.name for part in players.holders]
     for shards in (2, 1, 4):
         split(PlayerAscending, shards)
         assert examine(players) is Verdict.EMPTY
         install("default", [players])  # as migrate does
         sync(players)
         assert_mirrors(PlayerAscending)
-        names = [part.name for part in players.parts]
+        names = [part.name for part in players.holders]
         rows = Generation.objects.filter(index__startswith=players.name)
         assert sorted(row.index for row in rows) == sorted(names)
         assert not Batch.objects.filter(index__in=before).exists()
@@ -591,14 +592,14 @@ def test_a_release_with_another_number_works_off_no_mark(
     Player.objects.bulk_create(Player(pk=pk, level=pk) for pk in range(1, 21))
     rebuild(index)
     older = PlayerAscending()
-    assert len(older.parts) == before
+    assert len(older.holders) == before
     split(PlayerAscending, after)
 
     def drain_older() -> None:
         with disable_sync():
             Player.objects.update(level=50)
         assert drain(older) == 0
-        assert set(contents(older.parts[0]).values()) == {50}  # what it reads stays fresh
+        assert set(contents(older.holders[0]).values()) == {50}  # what it reads stays fresh
         assert examine(older) is Verdict.CHANGED
 
     just_before(monkeypatch, Store, "swap_rebuilt", drain_older)
@@ -609,17 +610,17 @@ def test_a_release_with_another_number_works_off_no_mark(
 
 def test_former_shards_go_though_the_new_ones_were_built_one_by_one(players: RankIndex) -> None:
     split(PlayerAscending, 2)
-    for part in players.parts:
-        rebuild(players, parts=[part])
+    for part in players.holders:
+        rebuild_holders(players, [part])
     Generation.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
     sync(players)
     rows = Generation.objects.filter(index__startswith=players.name)
-    names = [part.name for part in players.parts]
+    names = [part.name for part in players.holders]
     assert sorted(row.index for row in rows) == sorted([*names, f"{players.name}/4:0.0"])
 
 
 def test_a_shard_that_can_not_be_built_stops_no_others(players: RankIndex) -> None:
-    foreign = players.parts[1]
+    foreign = players.holders[1]
     Generation.objects.filter(index=foreign.name).update(owner="another", generation="another")
     with disable_sync():
         Player.objects.update(level=50)
@@ -645,17 +646,17 @@ class TestLinks:
             Club.objects.filter(pk=1).update(is_open=False)
         assert drain(accounts) == 1 + 15
         assert_mirrors(AccountRank)
-        for part in accounts.parts:
-            own = [[None, str(pk)] for pk in range(2, 31, 2) if accounts.part_of(str(pk)) is part]
+        for part in accounts.holders:
+            own = [[None, str(pk)] for pk in range(2, 31, 2) if accounts.holder_of(str(pk)) is part]
             assert sorted(Batch.objects.get(index=part.name).marks) == sorted(own)
 
     def test_members_in_a_shard_that_is_away_wait_by_themselves(self, accounts: RankIndex) -> None:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
-        away = accounts.parts[2]
+        away = accounts.holders[2]
         lose(away)
         drain(accounts)
-        own = {str(pk) for pk in range(1, 31) if accounts.part_of(str(pk)) is away and pk % 2 == 0}
+        own = {str(pk) for pk in range(1, 31) if accounts.holder_of(str(pk)) is away and pk % 2 == 0}
         assert {(mark.via, mark.member) for mark in waiting_marks(accounts)} == {
             (None, member) for member in own
         }
@@ -668,14 +669,14 @@ class TestLinks:
     ) -> None:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
-        overtaken = Generation.objects.filter(index=accounts.parts[1].name)
-        just_before(monkeypatch, drain_module, "unmark", lambda: overtaken.update(term=models.F("term") + 1))
+        overtaken = Generation.objects.filter(index=accounts.holders[1].name)
+        just_before(monkeypatch, routing, "_unmark", lambda: overtaken.update(term=models.F("term") + 1))
         drain(accounts)
         waiting = set(waiting_marks(accounts).values_list("member", flat=True))
         assert waiting == {
-            str(pk) for pk in range(2, 31, 2) if accounts.part_of(str(pk)) is accounts.parts[1]
+            str(pk) for pk in range(2, 31, 2) if accounts.holder_of(str(pk)) is accounts.holders[1]
         }
-        assert not Batch.objects.filter(index=accounts.parts[1].name).exists()
+        assert not Batch.objects.filter(index=accounts.holders[1].name).exists()
         sync(accounts)
         assert_mirrors(AccountRank)
 
@@ -685,7 +686,7 @@ class TestLinks:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
         drain(accounts)
-        away = accounts.parts[2]
+        away = accounts.holders[2]
         restart(away)
         store = Store(away.name)
         store.client.hdel(store.keys.meta, "traces")
@@ -701,8 +702,8 @@ class TestLinks:
             patch.setattr(Store, "beginning_write", refuse)
             assert drain(accounts) == 0
         waiting = waiting_marks(accounts).values_list("member", flat=True)
-        assert {accounts.part_of(member) for member in waiting} == {away}
-        assert examine_part(away) is Verdict.BEHIND
+        assert {accounts.holder_of(member) for member in waiting} == {away}
+        assert examine_holder(away) is Verdict.BEHIND
         breaker.forget()
         drain(accounts)
         assert examine(accounts) is Verdict.HEALTHY
@@ -726,8 +727,8 @@ class TestVerification:
     def test_finds_and_repairs_a_member_in_a_wrong_shard(self, index: RankIndex) -> None:
         report = verify(index)
         assert (report.ok, report.rows, report.members) == (True, 60, 60)
-        right = index.part_of("7")
-        wrong = next(part for part in index.parts if part is not right)
+        right = index.holder_of("7")
+        wrong = next(part for part in index.holders if part is not right)
         store = Store(wrong.name, wrong.layout)
         change = ("7", 3, Store(right.name).client.hget(Store(right.name).live.memberships, "7"))
         assert apply_changes(store, begin_write(store), [change])
@@ -740,7 +741,7 @@ class TestVerification:
 
     def test_finds_and_repairs_what_is_missing_or_different(self, index: RankIndex) -> None:
         for pk, score in (("7", None), ("8", 3), ("999", 2), ("odd", 1)):
-            store = Store(index.part_of(pk).name, index.layout)
+            store = Store(index.holder_of(pk).name, index.layout)
             assert apply_changes(store, begin_write(store), [(pk, score, b"\0" * 9 if score else b"")])
         report = verify(index)
         assert (report.missing.count, report.different.count, report.extra.count) == (1, 1, 2)
@@ -754,9 +755,9 @@ def test_commands(
     heard = hear(rebuilt, "sender", "members")
     call_command("rebuild_zrank", players.name)
     assert heard == [(players, 40)]
-    lose(players.parts[2])
+    lose(players.holders[2])
     call_command("zrank_status", players.name)
-    assert players.parts[2].name in capsys.readouterr().out
+    assert players.holders[2].name in capsys.readouterr().out
     call_command("sync_zrank", players.name)
     call_command("verify_zrank", players.name)
     assert "40 members, as the database has them" in capsys.readouterr().out
@@ -765,7 +766,7 @@ def test_commands(
 def test_reset_builds_every_shard(divide: Callable[..., RankIndex]) -> None:
     index = divide(PlayerAscending, 3)
     reset()
-    assert [contents(part) for part in index.parts] == [{}, {}, {}]
+    assert [contents(part) for part in index.holders] == [{}, {}, {}]
     assert examine(index) is Verdict.HEALTHY
 
 
@@ -817,7 +818,7 @@ def test_whatever_happens(
             save()
 
     def part() -> None:
-        rebuild(index, parts=[chance.choice(index.parts)])
+        rebuild_holders(index, [chance.choice(index.holders)])
 
     does: dict[str, Callable[[], Any]] = {
         "save": save,
@@ -827,8 +828,8 @@ def test_whatever_happens(
         "lost push": lost_push,
         "drain": lambda: drain(index, limit=chance.randrange(1, 20)),
         "rebuild": lambda: rebuild(index),
-        "lose": lambda: lose(chance.choice(index.parts)),
-        "restart": lambda: restart(chance.choice(index.parts)),
+        "lose": lambda: lose(chance.choice(index.holders)),
+        "restart": lambda: restart(chance.choice(index.holders)),
         "repair": lambda: repair(index),
         "part": part,
     }
@@ -868,18 +869,20 @@ class TestCluster:
             yield cluster
 
     def test_shards_lie_on_all_nodes(self, index: RankIndex) -> None:
-        nodes = [Store(part.name).node() for part in index.parts]
+        nodes = [Store(part.name).node() for part in index.holders]
         assert {nodes.count(node) for node in nodes} == {2}
         assert_mirrors(PlayerAscending)
         assert verify(index).ok
 
     def test_a_node_that_dies_takes_its_shards_alone(self, index: RankIndex, three: Cluster) -> None:
         """It comes back empty: they are built anew, the others are not."""
-        dead = three.owner(key_slot(Store(index.parts[0].name).keys.meta.encode()))
+        dead = three.owner(key_slot(Store(index.holders[0].name).keys.meta.encode()))
         lost = [
-            part for part in index.parts if three.owner(key_slot(Store(part.name).keys.meta.encode())) is dead
+            part
+            for part in index.holders
+            if three.owner(key_slot(Store(part.name).keys.meta.encode())) is dead
         ]
-        before = {part: recorded(part).generation for part in index.parts}
+        before = {part: recorded(part).generation for part in index.holders}
         nodes = dead.nodes()
         dead.kill()
         with disable_sync():
@@ -888,17 +891,17 @@ class TestCluster:
         sync(index)
         assert waiting_marks(index).count() == len(own)
         assert {part.name for part in lost} == set(read_gauges(index).unwell)
-        Player.objects.get(pk=members_of(index.parts[-1])[0]).save()
+        Player.objects.get(pk=members_of(index.holders[-1])[0]).save()
         dead.start(nodes=nodes)
         three.settle()
         breaker.forget()
         sync(index)
-        assert {part for part in index.parts if recorded(part).generation != before[part]} == set(lost)
+        assert {part for part in index.holders if recorded(part).generation != before[part]} == set(lost)
         assert_mirrors(PlayerAscending)
         assert examine(index) is Verdict.HEALTHY
 
     def test_a_slot_moves(self, index: RankIndex, three: Cluster) -> None:
-        moved = index.parts[3]
+        moved = index.holders[3]
         with three.moving(key_slot(Store(moved.name).keys.meta.encode())) as (source, target):
             keys = source.ask("KEYS", f"{Store(moved.name).keys.tag}:*")
             three.migrate(source, target, *keys[: len(keys) // 2])
@@ -926,15 +929,17 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
     with Cluster(redis_binary, 3, 1) as cluster:
         index = build_on(cluster, settings, divide)
         if is_broken:
-            monkeypatch.setattr(marks, "_lock", locked_anyway)
-        part = index.parts[0]
+            monkeypatch.setattr(routing, "lock", locked_anyway)
+        part = index.holders[0]
         slot = key_slot(Store(part.name).keys.meta.encode())
         primary = cluster.owner(slot)
         (_, port, _), *_ = primary.ask("ROLE")[2]
         replica = next(node for node in cluster.nodes if node.port == int(port))
 
+        unmark = routing._unmark
+
         def unmark_late(*args: Any, **kwargs: Any) -> Any:
-            monkeypatch.setattr(drain_module, "unmark", marks.unmark)
+            monkeypatch.setattr(routing, "_unmark", unmark)
             primary.freeze()
             replica.thaw()
             replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
@@ -943,13 +948,13 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
             cluster.settle()
             breaker.forget()
             assert repair(index) is Verdict.RESTARTED
-            return marks.unmark(*args, **kwargs)
+            return unmark(*args, **kwargs)
 
         replica.freeze()
         primary.ask("CLIENT", "KILL", "TYPE", "replica")
         with disable_sync():
             Player.objects.update(level=50)
-        monkeypatch.setattr(drain_module, "unmark", unmark_late)
+        monkeypatch.setattr(routing, "_unmark", unmark_late)
         drain(index)
         while sync(index).marks:
             pass

@@ -14,6 +14,7 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.marks import waiting_marks
+from django_zrank.sync.push import forget
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import Synced, sync, watch
 from django_zrank.testing import EmbeddedServer
@@ -162,6 +163,7 @@ def test_a_transaction_can_be_prepared_while_somebody_watches(watching: Callable
 def reads_marks() -> bool:
     """True if a save does, which is the first one for a second: it processes what others left."""
     drain_module._done.forget(("drain", INDEX.name))
+    forget(INDEX)
     player = Player.objects.first() or Player(level=0)
     with CaptureQueriesContext(connection) as queries:
         player.level = (player.level or 0) + 1

@@ -36,9 +36,9 @@ def compare(index: RankIndex) -> tuple[int, list[Wrong]]:
     """Return the number of members on either side, and what is wrong in any key of any shard. Each shard must have its
     own members and no others."""
     stands = standing(index)
-    own = {part: dict[str, Any]() for part in index.parts}
+    own = {part: dict[str, Any]() for part in index.holders}
     for member, where in stands.items():
-        own[index.part_of(member)][member] = where
+        own[index.holder_of(member)][member] = where
     found = [_compare(part, members) for part, members in own.items()]
     return sum(count for count, _ in found), [one for _, wrong in found for one in wrong]
 
@@ -74,7 +74,7 @@ def live_root(store: Store) -> str:
 def _story(index: RankIndex, member: str) -> str:
     store = Store(index.name)
     place = store.client.zscore(store.keys.recent, member)
-    marks = Mark.objects.filter(index=index.whole.name, member=member).order_by("-id")
+    marks = Mark.objects.filter(index=index.declared.name, member=member).order_by("-id")
     told = ", ".join(f"{mark.pk} of {mark.at:%T.%f}" for mark in marks[:4])
     batches = Batch.objects.filter(index=index.name).order_by("-term", "-version")
     places = [(batch.term, batch.version) for batch in batches if [None, member] in batch.marks]
@@ -98,7 +98,7 @@ def is_in_step(indexes: Sequence[RankIndex]) -> bool:
 def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:
     """Keys that nobody needs once no rebuild is running."""
     strays: list[str] = []
-    for part in (part for index in indexes for part in index.parts):
+    for part in (part for index in indexes for part in index.holders):
         store = Store(part.name)
         # The note of a watcher that was killed expires in seconds.
         needed = (store.keys.meta, store.keys.recent, store.keys.watcher, live_root(store))

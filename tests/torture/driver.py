@@ -43,7 +43,7 @@ def divide(shards: int) -> None:
     """Give every index so many shards: in this process, and all that are forked from it."""
     RankIndex.shards = shards
     for index in registry.all():
-        vars(index).pop("parts", None)
+        vars(index).pop("holders", None)
 
 
 class Driver:

@@ -112,7 +112,7 @@ def _run_another_release(folder: Path, chance: random.Random) -> None:
     """A watcher of a release that ranks other rows, and a web process of it, for a second or two."""
     index = PlayerRank.instance()
     PlayerRank.get_queryset = lambda self: Player.objects.filter(level__gt=1000)  # type: ignore[method-assign]
-    for part in (index, *index.parts):
+    for part in (index, *index.holders):
         vars(part).pop("declaration", None)
         forget(part)
     stop = Event()

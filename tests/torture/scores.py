@@ -536,7 +536,7 @@ class Driver:
             for _ in range(50):
                 try:
                     sync(index.instance())
-                    if not any(PendingStore.of(part).waiting()[0] for part in index.instance().parts):
+                    if not any(PendingStore.of(part).waiting()[0] for part in index.instance().holders):
                         break
                     time.sleep(0.2)
                 except (ZRankError, DatabaseError, InterfaceError):

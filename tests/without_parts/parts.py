@@ -128,8 +128,12 @@ PARTS: Final = {
             "tests/test_projects.py",
             "tests/typed_api.py",
         ),
-        r"zrank\.groups\b|\bGroup(ing)?\b|[Cc]laim|(change|count|read)_group",
-        ((_INDEX, "import Grouping"), (_INDEX, "    Grouping,")),
+        r"zrank\.groups\b|\bGroup(ing)?\b|[Cc]laim|(change|count|leave|read)_group|group_counts",
+        (
+            (_INDEX, "import Grouping"),
+            (_INDEX, "    Grouping[Member],"),
+            (_INDEX, 'extensions["group_counts"]'),
+        ),
     ),
     "erase": Part(
         (

@@ -608,7 +608,7 @@ def test_members_of_all_shards_fall_asleep(declare: Declare) -> None:
     sync(index)
     with later(index, timedelta(days=1.5)):
         assert sync(index).worked["idle"] == 6
-        assert sum(IdleStore.of(part).size() for part in index.instance().parts) == 6
+        assert sum(IdleStore.of(part).size() for part in index.instance().holders) == 6
 
 
 def test_a_sweep_up_to_a_limit_reads_few_pages(declare: Declare) -> None:
@@ -620,7 +620,7 @@ def test_a_sweep_up_to_a_limit_reads_few_pages(declare: Declare) -> None:
         assert sweep(index.instance(), limit=50) == 50
         assert len(queries) <= 20
         drain(index.instance())
-        assert sum(IdleStore.of(part).size() for part in index.instance().parts) == 90
+        assert sum(IdleStore.of(part).size() for part in index.instance().holders) == 90
         assert sweep(index.instance()) == 90
 
 

@@ -29,7 +29,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.keyspace import whole
 from tests.rankings import by_sql
-from tests.test_async_versions import Both
+from tests.test_async_versions import Both, verbs
 from tests.test_late_ranks import USES as EVERY_USE
 from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Guild, Nickname
@@ -129,6 +129,8 @@ def member(at: int = 7) -> Competitor:
 
 READS: dict[str, Callable[[Any], Any]] = {
     "top": lambda ranking: ranking.top(100),
+    "after": lambda ranking: ranking.after(ranking[3], 5),
+    "before": lambda ranking: ranking.before(ranking[9], 5),
     "a slice": lambda ranking: ranking[3:9],
     "a position": lambda ranking: ranking[2],
     "at_rank": lambda ranking: ranking.at_rank(4),
@@ -152,8 +154,35 @@ READS: dict[str, Callable[[Any], Any]] = {
 if PARTS["statistics"].is_there:
     READS |= {
         "standing": lambda ranking: ranking.standing(member()).entry,
+        "standings": lambda ranking: [one.entry for one in ranking.standings(member())],
+        "gap": lambda ranking: ranking.gap(ranking[7].pk)[:2],
         "snapshot": lambda ranking: list(ranking.snapshot()),
     }
+
+
+NUMBERS = {
+    *(
+        "count",
+        "count_between",
+        "counts",
+        "histogram",
+        "percentile",
+        "rank",
+        "rank_of_score",
+        "ranks",
+        "score",
+    ),
+    *("score_at_percentile", "tier", "contains", "exists", "forget", "__bool__", "__contains__"),
+}
+"""Verbs whose answers have no entries."""
+
+
+@pytest.mark.parametrize("index", [LAYOUTS["bare"]], indirect=True)
+def test_every_verb_is_tried(index: type[RankIndex]) -> None:
+    asked = Both(index.ranking)
+    for read in READS.values():
+        read(asked)
+    assert asked.used | NUMBERS >= verbs(Ranking)
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
@@ -326,7 +355,7 @@ def test_a_rebuild_packs_members_of_different_values_together(index: type[RankIn
 
 
 def test_verification_finds_a_wrong_value(index: type[RankIndex], zrank: Redis) -> None:
-    part = index.instance().parts[0]
+    part = index.instance().holders[0]
     key = Store(part.name).live.memberships
     one, *_ = zrank.hkeys(key)  # type: ignore[misc]
     right: Any = zrank.hget(key, one)

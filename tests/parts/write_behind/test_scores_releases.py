@@ -249,7 +249,7 @@ def test_changes_in_former_shards_until_they_are_closed(
 
     def change_after(index: RankIndex, **how: Any) -> int:
         done = written(index, **how)
-        if index.whole is not index:  # a former shard
+        if index.declared is not index:  # a former shard
             increment()
         return done
 

@@ -72,7 +72,7 @@ class Scores(RuleBasedStateMachine):
         self.index = self.ranked_by.instance()
         assert self.index.column
         self.field = self.index.column.field.name
-        self.stores = [PendingStore.of(part) for part in self.index.parts]
+        self.stores = [PendingStore.of(part) for part in self.index.holders]
         for model in (Video, Mark, Batch, Generation):
             model.objects.all().delete()
         self.stores[0].client.flushdb()
@@ -96,7 +96,7 @@ class Scores(RuleBasedStateMachine):
         return self.pks[n % len(self.pks)]
 
     def store_of(self, pk: int) -> PendingStore:
-        return self.stores[self.index.parts.index(self.index.part_of(str(pk)))]
+        return self.stores[self.index.holders.index(self.index.holder_of(str(pk)))]
 
     # Changes
 
@@ -155,7 +155,7 @@ class Scores(RuleBasedStateMachine):
     def read_row(self, n: int) -> Any:
         """A push that dawdles: its rows are read now, and written later."""
         pk = self.known(n)
-        part = self.index.part_of(str(pk))
+        part = self.index.holder_of(str(pk))
         store = PendingStore.of(part)
         return store, begin_write(store), list(read(part, [pk], store))
 
@@ -251,7 +251,7 @@ class Scores(RuleBasedStateMachine):
             try:
                 self.change(0, 3)
                 if kept:
-                    for part, one in zip(self.index.parts, self.stores, strict=True):
+                    for part, one in zip(self.index.holders, self.stores, strict=True):
                         row = Generation.objects.get(index=part.name)
                         one.take_pending(row.term, row.flushed, 1000)
                 done = loaded(store, building, piece)
@@ -288,10 +288,10 @@ class Scores(RuleBasedStateMachine):
         drain(self.index)
         stand = standing(self.index)
         ranked = {str(pk) for pk in self.public - self.asleep}
-        own: dict[Any, dict[str, tuple[float, bytes]]] = {part: {} for part in self.index.parts}
+        own: dict[Any, dict[str, tuple[float, bytes]]] = {part: {} for part in self.index.holders}
         for member, (_, membership) in stand.items():
             if member in ranked:
-                own[self.index.part_of(member)][member] = float(self.total[int(member)]), membership
+                own[self.index.holder_of(member)][member] = float(self.total[int(member)]), membership
         for (part, members), store in zip(own.items(), self.stores, strict=True):
             live = store.learn()
             assert everything(store.client, live.root) == expected(live.root, members, part.layout)

@@ -50,7 +50,7 @@ class TestScoresInRedis:
     def test_nothing_is_lost_by_another_number_of_shards(
         self, changed: type[RankIndex], zrank: Redis, has_restarted: bool
     ) -> None:
-        before = changed.instance().parts
+        before = changed.instance().holders
         for part in before if has_restarted else ():
             restart(part)
         split(changed, 2)
@@ -64,8 +64,8 @@ class TestScoresInRedis:
 
 
 def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = tuple(INDEX.called(name) for name in "abc")
-    monkeypatch.setattr(INDEX, "parts", parts)
+    parts = tuple(INDEX.shard(name) for name in "abc")
+    monkeypatch.setattr(INDEX, "holders", parts)
     limits = []
 
     def write(part: RankIndex, *, limit: int | None, **how: Any) -> int:
@@ -80,7 +80,7 @@ def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("away", ["a", "abc"], ids=["one", "all"])
 def test_parts_that_are_away_stop_no_other(away: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flush fails only if none is left."""
-    monkeypatch.setattr(INDEX, "parts", tuple(INDEX.called(name) for name in "abc"))
+    monkeypatch.setattr(INDEX, "holders", tuple(INDEX.shard(name) for name in "abc"))
 
     def write(part: RankIndex, **how: Any) -> int:
         if part.name in away:

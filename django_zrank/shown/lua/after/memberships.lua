@@ -24,6 +24,8 @@ elseif name == 'read_ranks' then
   for i = 2, #reply do
     add(reply[i] or {}, 3, 2)
   end
+elseif name == 'read_placements' then
+  add(reply, 2, #reply + 1) -- one member
 elseif name == 'count_before' then
   add(ARGV, 7, 2)
 elseif is_short then

@@ -1,11 +1,11 @@
-"""Hash shards: an index in several parts, each kept like an index without shards."""
+"""Hash shards: the shard of a member, and the names of shards."""
 
 from __future__ import annotations
 
 from binascii import crc32, crc_hqx
 from typing import Final
 
-__all__ = ["name_of", "shard_of", "whole_of"]
+__all__ = ["name_of", "shard_of"]
 
 _SLOTS: Final = 16384
 """The hash slots of a Redis Cluster."""
@@ -31,8 +31,3 @@ def name_of(index: str, shard: int, count: int) -> str:
         if first <= crc_hqx(name.encode(), 0) % _SLOTS < last:
             return name
         suffix += 1
-
-
-def whole_of(name: str) -> str:
-    """The name of the index that one called ``name`` is a shard of, or that it is itself."""
-    return name.partition("/")[0]

@@ -1,0 +1,78 @@
+"""Builds of the shards of an index, which take their rows from one query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from ..declaration import Declaration
+from ..store import BuiltRow, Store
+from ..sync.in_step import InStep
+from ..sync.rebuild import Build, rebuild
+from .declaration import ShardedIndex
+
+__all__ = ["building", "rebuild_holders"]
+
+
+def building(index: ShardedIndex, *, polite: bool, test: bool, discards: bool) -> Build:
+    return _Builds(index, index.holders, polite=polite, test=test, discards=discards)
+
+
+def rebuild_holders(index: ShardedIndex, holders: Sequence[Declaration], *, polite: bool = False) -> int:
+    return rebuild(index, make=partial(_Builds, shards=holders), polite=polite)
+
+
+class _Builds(Build):
+    """Builds of shards. One that can't be reached doesn't stop the others: it is raised when they are live."""
+
+    def __init__(
+        self, index: ShardedIndex, shards: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
+    ) -> None:
+        self.index, self.step, name = index, InStep(index.holders), index.new_generation()
+        self.builds = self.step.each(
+            shards, lambda shard: Build(shard, name, polite=polite, test=test, discards=discards)
+        )
+        self.step.require(shards)
+        self.former: Collection[str] = {owner for build in self.builds.values() for owner in build.former}
+        self.stores = [
+            self.builds[shard].store if shard in self.builds else Store.of(shard) for shard in index.holders
+        ]
+        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        self.at_once = len(self.builds)
+
+    def own(self, rows: Iterator[BuiltRow]) -> Iterator[BuiltRow]:
+        if len(self.builds) == len(self.index.holders):
+            return rows
+        return (row for row in rows if self.index.holder_of(row[0]) in self.builds)
+
+    def start(self) -> None:
+        self.step.each(self.builds, lambda shard: self.builds[shard].start())
+        self.step.require(self.builds)
+
+    def load(self, rows: Sequence[BuiltRow]) -> None:
+        split = self.index.place(rows, itemgetter(0))
+        self.step.each(split, lambda shard: self.builds[shard].load(split[shard]))
+        self.step.require(self.builds)
+
+    def swap(self, noted: Mapping[str, Any]) -> None:
+        self.step.each(self.builds, lambda shard: self.builds[shard].swap(noted))
+        for build in self.builds.values():
+            self.swapped |= build.swapped
+        for error in self.step.failed.values():
+            raise error
+
+    def keep_alive(self) -> None:
+        for build in self.builds.values():
+            with suppress(Exception):
+                build.keep_alive()
+
+    def abandon(self) -> None:
+        for build in self.builds.values():
+            build.abandon()
+
+    def tidy(self) -> None:
+        for build in self.builds.values():
+            build.tidy()

@@ -1,0 +1,67 @@
+"""The attribute ``shards`` of an index, and what follows from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from copy import copy
+from functools import cached_property
+from typing import Any, Final, Self, TypeVar
+
+from ..declaration import Declaration, Member
+from .names import name_of, shard_of
+
+__all__ = ["ShardedIndex"]
+
+Item = TypeVar("Item")
+
+_NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
+"""What follows the name of the index in that of a shard."""
+
+
+class ShardedIndex(Declaration[Member]):
+    """The declaration of an index that may have shards. Redis and the database know each shard by a name of its own."""
+
+    shards: int = 1
+    """The number of hash shards. Each lies in one slot of a cluster, with all that is known of its members. Changing
+    the number takes a rebuild."""
+
+    def get_shards(self) -> int:
+        return self.shards
+
+    @property
+    def division(self) -> str:
+        return "django_zrank.shards.division" if len(self.holders) > 1 else ""
+
+    @cached_property
+    def holders(self) -> tuple[Self, ...]:
+        """The shards, in order; the index itself if it has one."""
+        count = self.get_shards()
+        if count == 1:
+            return (self,)
+        return tuple(self.shard(name_of(self.name, shard, count)) for shard in range(count))
+
+    def shard(self, name: str) -> Self:
+        """Return a shard of this index by its name. It may be one that the index had before."""
+        shard = copy(self)
+        shard.name, shard.declared, shard.holders = name, self, (shard,)
+        return shard
+
+    def holder_of(self, member: str | bytes) -> Self:
+        holders = self.holders
+        return holders[0] if len(holders) == 1 else holders[shard_of(member, len(holders))]
+
+    def may_hold(self, name: str) -> bool:
+        index, slash, number = name.partition("/")
+        return index == self.name and (not slash or bool(_NUMBER.fullmatch(number)))
+
+    def place(
+        self, items: Iterable[Item], member: Callable[[Item], Any] = lambda item: item
+    ) -> dict[Self, list[Item]]:
+        holders, count = self.holders, len(self.holders)
+        if count == 1:
+            return {holders[0]: found} if (found := list(items)) else {}
+        placed: list[list[Item]] = [[] for _ in range(count)]
+        for item in items:
+            placed[shard_of(member(item), count)].append(item)
+        return {holder: own for holder, own in zip(holders, placed, strict=True) if own}

@@ -1,0 +1,134 @@
+"""Marks of an index, led to its shards: triggers can't tell the shard of a member, so marks name the whole index."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..declaration import Declaration
+from ..models import Batch, Generation
+from ..redis.trust import keep
+from ..store import Change
+from ..sync.drain import Drain, built
+from ..sync.in_step import InStep
+from ..sync.marks import Seen, Written, batch_of, delete, lock, note_trace
+from ..sync.push import Push
+from ..transactions import PATIENCE, briefly
+from .building import rebuild_holders
+from .declaration import ShardedIndex
+
+__all__ = ["draining"]
+
+
+def draining(index: ShardedIndex, batch_size: int, patience: float, share: int | None = None) -> Drain:
+    return _Router(index, batch_size, patience, share)
+
+
+class _Processed(NamedTuple):
+    """Marks that were processed together."""
+
+    marks: Sequence[Seen]
+
+    shards: Collection[Declaration]
+    """The shards that they led to, and to which the members were written."""
+
+
+class _Push(Push):
+    """A push that notes which shards have members that the database spells otherwise than they were asked for."""
+
+    def __init__(self, step: InStep) -> None:
+        super().__init__(step, noted=True)
+
+        self.astray: set[Declaration] = set()
+        """The shards of the members, in both spellings."""
+
+    def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
+        found, asked = super().find(declared, pks), set(map(declared.to_text, pks))
+        self.astray.update(
+            shard for shard, own in found.items() if not asked.issuperset(Change(*one).member for one in own)
+        )
+        return found
+
+
+class _Router(Drain):
+    """A drain of all shards at once. Marks wait on whose shard can't be reached, and hold up no others."""
+
+    index: ShardedIndex
+
+    def write(self, named: list[tuple[Seen, Any]]) -> int:
+        index, away = self.index, self.step.failed
+        shards = index.place(named, lambda pair: index.to_text(pair[1]))
+        pks: dict[Declaration, set[Any]] = {
+            shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
+        }
+        push = _Push(self.step)
+        push.write(pks)
+        self.step.require()
+        if not push.astray.isdisjoint(away) and len(named) > 1:  # perhaps because of one mark
+            return self.process_halves([mark for mark, _ in named])
+        processed: list[_Processed] = []
+        for shard, own in shards.items():
+            one = _Processed([mark for mark, _ in own], {shard, *push.astray})
+            if missing := one.shards - push.written.keys():
+                self.left |= {pk: missing for pk, _, _ in one.marks}
+            else:
+                processed.append(one)
+        return self.unmark_each(processed, push.written, sum(map(len, pks.values())))
+
+    def rebuild(self, marks: list[Seen]) -> int:
+        """A shard that can't be reached is rebuilt when it returns."""
+        index, away = self.index, tuple(self.step.failed)
+        shards = [shard for shard in index.holders if shard not in away]
+        members = rebuild_holders(index, shards, polite=True)
+        written: dict[Declaration, Written] = {shard: built(shard) for shard in shards}
+        # Before the marks are deleted. If they are not, these shards are rebuilt without need.
+        names = [shard.name for shard in away]
+        Generation.objects.using(index.get_using()).filter(index__in=names).update(generation="", building="")
+        return self.unmark_each([_Processed(marks, shards)], written, members)
+
+    def unmark_each(
+        self, processed: Sequence[_Processed], written: Mapping[Declaration, Written], members: int
+    ) -> int:
+        settled = _unmark(self.index, processed, written, patience=self.patience) if processed else []
+        done = sum(len(one.marks) for one in settled)
+        return self.announce(done, members) if done else 0
+
+
+def _unmark(
+    index: Declaration,
+    processed: Sequence[_Processed],
+    written: Mapping[Declaration, Written],
+    *,
+    patience: float = PATIENCE,
+) -> list[_Processed]:
+    """Delete marks as :func:`django_zrank.sync.marks.unmark`, of all shards in one transaction, and each behind the
+    fences of all shards that it led to. Return those that are settled."""
+    using = index.get_using()
+    concerned = {shard for one in processed for shard in one.shards}
+
+    def work() -> tuple[list[_Processed], dict[Declaration, Generation]]:
+        locked = {
+            shard: row
+            for shard in index.holders
+            if shard in concerned and (row := lock(shard, written[shard].generation, written[shard].term))
+        }
+        settled = [one for one in processed if locked.keys() >= set(one.shards)]
+        # Marks that another drain has deleted meanwhile may be in both batches.
+        if not delete(using, (mark for one in settled for mark in one.marks)):
+            return settled, {}
+        said: dict[Declaration, list[Seen]] = {}
+        for one in settled:
+            for shard in one.shards:
+                if written[shard].nonce:
+                    said.setdefault(shard, []).extend(one.marks)
+        Batch.objects.using(using).bulk_create(
+            batch_of(shard, marks, written[shard]) for shard, marks in said.items()
+        )
+        for shard in said:
+            note_trace(shard, locked[shard], written[shard])
+        return settled, {shard: locked[shard] for shard in said}
+
+    settled, rows = briefly(using, work, patience=patience, repeatable=True)
+    for shard, row in rows.items():
+        keep(shard, row)
+    return settled

@@ -1,0 +1,161 @@
+"""Operations on several indexes in step: they share round trips, and one that can't be reached stops no other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property
+from itertools import islice, repeat
+from time import monotonic
+from typing import Any, TypeVar
+
+from redis.exceptions import ConnectionError, TimeoutError
+
+from ..declaration import Declaration
+from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..queries.query import Query, merged
+from ..queries.request import Request
+from ..store import Store
+from .breaker import Breaker, breaker
+
+Result = TypeVar("Result")
+
+
+def _server_of(index: Declaration) -> Breaker:
+    try:
+        return breaker.of(Store.of(index).node())
+    except IndexUnavailable:  # no node serves its slot
+        return _own(index)
+
+
+def _own(index: Declaration) -> Breaker:
+    return breaker if index.declared is index else breaker.of(index.name)
+
+
+def _is_down(error: IndexUnavailable) -> bool:
+    """Return True for an error that any request to the same server would raise."""
+    return isinstance(error.__cause__, (ConnectionError, TimeoutError))
+
+
+class InStep:
+    """One operation on several indexes. One that has failed is skipped from then on, and so are all indexes on a server
+    that didn't answer."""
+
+    def __init__(self, indexes: Iterable[Declaration]) -> None:
+        self.indexes = tuple(indexes)
+
+        self.failed: dict[Declaration, IndexUnavailable] = {}
+        """Indexes that could not be reached, with the reasons."""
+
+        self.waited: defaultdict[Breaker, float] = defaultdict(float)
+        """Seconds for which the answers of each server were waited for by :meth:`together`."""
+
+        self._down: dict[Breaker, IndexUnavailable] = {}
+        self._server_of = cache(_server_of)
+
+    def is_suspended(self, index: Declaration) -> bool:
+        """Return True if an index, or its server, did not answer a moment ago."""
+        # The index first: if no node serves it, each search for its server queries other nodes.
+        return _own(index).is_open or self._server_of(index).is_open
+
+    def suspend(self, index: Declaration, error: IndexUnavailable) -> None:
+        """Skip a server that did not answer, with all indexes on it, for a moment; or only the index if its server
+        answers, as while a slot moves."""
+        (self._server_of(index) if _is_down(error) else _own(index)).trip(error)
+
+    def resume(self, index: Declaration) -> None:
+        """Note that an index has answered."""
+        self._server_of(index).reset()
+        _own(index).reset()
+
+    def each(
+        self, indexes: Iterable[Declaration], work: Callable[[Declaration], Result]
+    ) -> dict[Declaration, Result]:
+        """Return ``work(index)`` of each of the indexes that have not failed."""
+        done = {}
+        for index in indexes:
+            if self._may_try(index):
+                try:
+                    done[index] = work(index)
+                except IndexUnavailable as error:
+                    self._fail(index, error)
+                else:
+                    self._succeed(index)
+        return done
+
+    def together(self, queries: Mapping[Declaration, Query[Result]]) -> dict[Declaration, Result]:
+        """Return the answers of queries about indexes that have not failed. Their requests to one server share its
+        round trips."""
+        done: dict[Declaration, Result] = {}
+        outcomes: dict[Declaration, Any] = {index: None for index in queries if self._may_try(index)}
+        while outcomes:
+            # Requests: writes yield no other steps.
+            waiting: defaultdict[Breaker, dict[Declaration, Any]] = defaultdict(dict)
+            for index, outcome in outcomes.items():
+                go_on = queries[index].throw if isinstance(outcome, Exception) else queries[index].send
+                try:
+                    waiting[self._server_of(index)][index] = go_on(outcome)
+                except StopIteration as end:
+                    done[index] = end.value
+                    self._succeed(index)
+                except IndexUnavailable as error:
+                    self._fail(index, error)
+            outcomes = {}
+            for server, requests in waiting.items():
+                began = monotonic()
+                outcomes |= _send(requests)
+                self.waited[server] += monotonic() - began
+        return done
+
+    def _may_try(self, index: Declaration) -> bool:
+        if index not in self.failed:
+            if error := self._down.get(self._server_of(index)):
+                self.failed[index] = error
+            elif self.is_suspended(index) and not self._is_last_resort:
+                self.failed[index] = IndexUnavailable(
+                    f"Index {index.name!r}: its server did not answer a moment ago"
+                )
+        return index not in self.failed
+
+    def _fail(self, index: Declaration, error: IndexUnavailable) -> None:
+        self.failed[index] = error
+        if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
+            return
+        if _is_down(error):
+            self._down[self._server_of(index)] = error
+        if self._server_of(index) is not breaker:
+            self.suspend(index, error)
+            self._server_of.cache_clear()  # its other indexes may have moved
+
+    def _succeed(self, index: Declaration) -> None:
+        if self._server_of(index) is not breaker:
+            self.resume(index)
+
+    @cached_property
+    def _is_last_resort(self) -> bool:
+        """True if all indexes are suspended, so that skipping them would leave nothing to try."""
+        return all(map(self.is_suspended, self.indexes))
+
+    def require(self, indexes: Iterable[Declaration] | None = None) -> None:
+        """Raise the first failure if all of ``indexes`` have failed, by default all."""
+        asked = self.indexes if indexes is None else list(indexes)
+        if asked and all(index in self.failed for index in asked):
+            raise self.failed[asked[0]]
+
+
+def _send(requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
+    """Return the replies to requests about indexes on one server, or the error of each index."""
+    first = Store.of(next(iter(requests)))
+    replies: Iterable[Any]
+    try:
+        replies = first.send(merged(list(requests.values()), each=True))
+    except IndexUnavailable as error:
+        replies = repeat(error.__cause__)
+    taken, outcomes = iter(replies), dict[Declaration, Any]()
+    for index, request in requests.items():
+        own = list(islice(taken, len(request.calls)))
+        outcomes[index] = own
+        if cause := next((reply for reply in own if isinstance(reply, Exception)), None):
+            outcomes[index] = Store.of(index).translated(cause)
+            outcomes[index].__cause__ = cause
+    return outcomes
