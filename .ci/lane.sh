@@ -94,8 +94,8 @@ suite() {
 }
 
 # Tests of files that run elsewhere, too, which the lane of clusters runs.
-CLUSTERS=(--deselect=tests/sync/test_shards.py::TestCluster
-    --deselect=tests/sync/test_shards.py::test_a_primary_that_is_replaced_takes_no_mark_away)
+CLUSTERS=(--deselect=tests/parts/shards/test_sync.py::TestCluster
+    --deselect=tests/parts/shards/test_sync.py::test_a_primary_that_is_replaced_takes_no_mark_away)
 
 # on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
 # and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of. Clusters

@@ -11,7 +11,7 @@ ROLE = re.compile(r":\w+:`(?:~[\w.]*\.(?=\w+`)|~|\.)?([\w.]+)`")
 """A role, ``:exc:`~django_zrank.NotRanked```; its group is the name to show."""
 
 
-STANDS_FOR = {"_RankingAccessor": "Ranking[Member]"}
+STANDS_FOR = {"_RankingAccessor": "Ranking[Member]", "_ScoresAccessor": "Scores"}
 """Types of attributes of a class, and what they return."""
 
 UNWRAPPED = {"Query", "classproperty"}

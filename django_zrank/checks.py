@@ -43,6 +43,7 @@ from .index import RankIndex
 from .methods import method_of, methods
 from .models import Mark
 from .redis.isolation import is_isolated, is_offered, is_testing, location_of, sharing
+from .redis.keys import is_prefix
 from .registry import registry
 from .transactions import is_unsynced
 
@@ -84,6 +85,8 @@ _OF_PARTS: Final[dict[str, Mapping[str, Any]]] = {"unhealthy": fallbacks, "reads
 
 
 def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
+    if name == "key_prefix":
+        return None if callable(value) or is_prefix(value) else "must be text without braces, or a function"
     allowed: Any = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
         return f"must be {getattr(expected, '__name__', expected)}"
@@ -91,8 +94,6 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return "must be at least 1"
     if expected is float and not 0 < value < float("inf"):
         return "must be a positive number of seconds"
-    if name == "key_prefix" and (not value or "{" in value or "}" in value):
-        return "must be text without braces"
     choices = (*_CHOICES.get(name, (value,)), *_OF_PARTS.get(name, ()))
     if value not in choices:
         return f"must be one of {', '.join(map(repr, choices))}"

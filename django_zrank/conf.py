@@ -5,14 +5,22 @@ Rankings are declared in :class:`~django_zrank.RankIndex`; settings say where th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
 
-__all__ = ["Settings", "get_settings", "raw_settings"]
+__all__ = ["Settings", "get_settings", "keeping_prefix", "key_prefix", "raw_settings"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_kept: ContextVar[str] = ContextVar("django_zrank_key_prefix", default="")
+"""The prefix of keys that :func:`keeping_prefix` keeps; '' elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +30,9 @@ class Settings:
     redis_alias: str = "zrank"
     """The alias in ``CACHES`` (a django-redis cache) whose server holds the indexes."""
 
-    key_prefix: str = "zrank"
-    """The prefix of every key in Redis."""
+    key_prefix: str | Callable[[], str] = "zrank"
+    """The prefix of every key in Redis; or a function that returns it, for an index in each tenant. It is called
+    whenever keys are named, so it must return the same as long as the database shows the rows of one tenant."""
 
     default_index: str | None = None
     """The index that ``GET /recommendations/`` serves when there are several."""
@@ -99,6 +108,28 @@ def get_settings() -> Settings:
     if not isinstance(raw, dict):
         return Settings()
     return Settings(**{f.name: raw[f.name.upper()] for f in fields(Settings) if f.name.upper() in raw})
+
+
+def key_prefix() -> str:
+    """Return the prefix of every key in Redis that is in force now. What a process remembers about indexes belongs to
+    one prefix."""
+    prefix = get_settings().key_prefix
+    return prefix if isinstance(prefix, str) else _kept.get() or prefix()
+
+
+def keeping_prefix(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a function that calls another one under the prefix that is in force now: for another thread, whose
+    connections may show the rows of another tenant."""
+    prefix = key_prefix()
+
+    def keep(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        token = _kept.set(prefix)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _kept.reset(token)
+
+    return keep
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

@@ -75,7 +75,7 @@ class Extension(Generic[Index]):
 
     def column(self, part: Index) -> Any:
         """Return an expression that is read with every row, in the same statement; None for none. ``part``: the index,
-        or one of its shards."""
+        or one of its holders."""
 
     def before_write(self, script: str, part: Index, keys: Keys, noted: Any) -> Preceding | None:
         """Return what precedes ``apply_changes`` or ``load_rows``. ``noted``: the value of :meth:`column` in the last

@@ -19,7 +19,7 @@ from .extension import Preceding, declared, installed
 from .hooks import written
 from .methods import suffixes
 from .queries.counts import Size
-from .queries.query import Query, drive, one
+from .queries.query import Query, drive
 from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
@@ -320,7 +320,7 @@ class Store(Executor):
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
         touched = keys.meta, keys.doomed, keys.watcher
-        *texts, watched = yield from one(Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)))
+        ((*texts, watched),) = yield Request((Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)),))
         generation, building, token, term, newest = map(bytes.decode, texts)
         return Epoch(generation, building, token, term, newest, bool(watched))
 
@@ -350,13 +350,13 @@ class Store(Executor):
             texts: Iterable[tuple[Any, ...]]
             members = chain.from_iterable(piece)
             if self.layout.memberships:
-                texts = ((member, _text(score), membership) for member, score, membership in members)
+                texts = [(member, _text(score), membership) for member, score, membership in members]
             else:
-                texts = ((member, _text(score)) for member, score, _ in members)
+                texts = [(member, _text(score)) for member, score, _ in members]
             required = f"{epoch.required} {before}" if nonce else ""
             noted = epoch.newest, required, nonce
             arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)
-            reply = yield from one(Call(script, names, arguments, _COST * writes))
+            (reply,) = yield Request((Call(script, names, arguments, _COST * writes),))
             if reply == [b"superseded"]:
                 return None
             if reply == [b"lacking"]:

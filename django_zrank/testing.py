@@ -8,7 +8,6 @@ with a key prefix of its own.
 from __future__ import annotations
 
 import atexit
-import glob
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -52,7 +51,10 @@ class TestLocation:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.key_prefix = f"{get_settings().key_prefix}-test-{token_hex(4)}"
+        prefix, self.suffix = get_settings().key_prefix, f"-test-{token_hex(4)}"
+        self.key_prefix = (
+            f"{prefix}{self.suffix}" if isinstance(prefix, str) else lambda: prefix() + self.suffix
+        )
 
     def __enter__(self) -> TestLocation:
         return self
@@ -63,7 +65,7 @@ class TestLocation:
 
     def empty(self, client: Redis) -> None:
         """Remove the keys of this process's tests."""
-        for key in client.scan_iter(f"{glob.escape(self.key_prefix)}:*", count=500):
+        for key in client.scan_iter(f"*{self.suffix}:*", count=500):
             client.unlink(key)
 
 

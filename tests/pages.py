@@ -5,10 +5,11 @@ them from top to bottom, as a reader does who copies one after the other. Conven
 
 - ``…`` stands for a reader's own code; it runs as ``...``.
 - A block whose first line is ``# settings.py`` consists of settings: the system checks must accept them.
-- One whose first line names another file is a whole module. ``players/zrank.py`` is the project's own, and
+- One whose first line names another file is a module, or a part of it. ``players/zrank.py`` is the project's own, and
   ``players/models.py`` is added to its own. Tests
   (``TESTS``) are run by ``tests/test_projects.py``, by the runners that they are written for.
 - A block of Celery's is run where Celery is installed, and its tasks are called; elsewhere it is compiled.
+- One that imports django-tenants is compiled; ``tests/test_schemas.py`` runs it where that is installed.
 - Any other block may use what blocks before it have defined, and the names that a page takes for granted (``GRANTED``).
 """
 
@@ -26,7 +27,11 @@ from tests.projects import LIVE, ROOT
 
 __all__ = ["PAGES", "ROOT", "TESTS", "Block", "blocks"]
 
-PAGES: Final = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES: Final = [
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+    *(f"tests/{folder}/README.md" for folder in ("benchmarks", "model", "torture")),
+]
 
 TESTS: Final = {"players/tests.py", "conftest.py", "test_opponents.py"}
 
@@ -110,6 +115,8 @@ def run(block: Block, names: dict[str, Any]) -> None:
         check_settings(code)
     elif block.file in PROJECT:
         names |= vars(import_module(block.file.removesuffix(".py").replace("/", ".")))
+    elif "django_tenants" in block.imports:
+        pass  # run by tests/test_schemas.py
     elif "celery" not in block.imports:
         exec(code, names)
     elif find_spec("celery"):

@@ -61,13 +61,11 @@ call_command("rebuild_zrank", verbosity=0)
 
 
 def documented(page: str) -> dict[str, str]:
-    """The Python blocks of a page, by the names of the files that they say they are."""
-    return {
-        name: text
-        for text, name in re.findall(
-            r"```python\n(# ([\w/]+\.py).*?)```", (ROOT / page).read_text(), re.DOTALL
-        )
-    }
+    """The Python files of a page, by the names that its blocks begin with. Several blocks may be parts of one file."""
+    files: dict[str, str] = {}
+    for text, name in re.findall(r"```python\n(# ([\w/]+\.py).*?)```", (ROOT / page).read_text(), re.DOTALL):
+        files[name] = files.get(name, "") + text
+    return files
 
 
 class Project:

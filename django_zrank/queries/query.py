@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..redis.keys import Keys
@@ -135,13 +135,12 @@ def _call_all(calls: Iterable[Callable[[], Any]]) -> list[Any]:
 
 def merged(requests: Sequence[Request], *, each: bool = False) -> Request:
     """Return one request for the calls of several."""
-    return Request(
-        tuple(chain.from_iterable(request.calls for request in requests)),
-        writes=any(request.writes for request in requests),
-        atomic=any(request.atomic for request in requests),
-        delay=min(request.delay for request in requests),
-        each=each,
-    )
+    calls, writes, atomic, delay = list[Call](), False, False, requests[0].delay
+    for request in requests:
+        calls += request.calls
+        writes, atomic = writes or request.writes, atomic or request.atomic
+        delay = min(delay, request.delay)
+    return Request(tuple(calls), writes=writes, atomic=atomic, delay=delay, each=each)
 
 
 def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Request]:

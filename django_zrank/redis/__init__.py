@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.cache import caches
 
-from ..conf import get_settings
+from ..conf import get_settings, key_prefix
 from ..declaration import Declaration
 
 if TYPE_CHECKING:
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["areader_of", "reader_of"]
 
 
-@cache
 def reader_of(index: Declaration) -> Reader:
-    """Return the reader that answers questions about an index from Redis."""
+    """Return the reader that answers questions about an index from Redis: under each prefix of keys, another one."""
+    return _reader_of(index, key_prefix())
+
+
+@cache
+def _reader_of(index: Declaration, prefix: str) -> Reader:
     from .reader import Reader, ShardedReader
 
     return Reader(index) if len(index.holders) == 1 else ShardedReader(index)

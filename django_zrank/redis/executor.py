@@ -10,7 +10,7 @@ from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
-from ..conf import get_settings
+from ..conf import get_settings, key_prefix
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
 from ..queries.query import Once, Query, drive, one
@@ -42,7 +42,7 @@ class Executor:
 
     @property
     def keys(self) -> Keys:
-        return Keys.of(get_settings().key_prefix, self.name)
+        return Keys.of(key_prefix(), self.name)
 
     @property
     def client(self) -> Redis:
@@ -63,7 +63,7 @@ class Executor:
     @property
     def believed(self) -> Keys | None:
         """The same keys; None until they have been read."""
-        return _live.get(Keys.of(get_settings().key_prefix, self.name))
+        return _live.get(Keys.of(key_prefix(), self.name))
 
     def learn(self) -> Keys:
         """Read from Redis which generation is live ('' for none), and return its keys."""

@@ -30,8 +30,8 @@ __all__ = [
     "sharing",
 ]
 
-_project: set[tuple[tuple[Any, ...], str]] = set()
-"""The location and the prefix of each of the project's caches when the process started."""
+_project: set[tuple[tuple[Any, ...], Any]] = set()
+"""The location and the prefix, as it was declared, of each of the project's caches when the process started."""
 
 
 def remember() -> None:

@@ -6,9 +6,16 @@ The braces are a hash tag: every key of an index is in one slot, so that scripts
 from __future__ import annotations
 
 from functools import cache, cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["Keys", "tag_of"]
+from django.core.exceptions import ImproperlyConfigured
+
+__all__ = ["Keys", "is_prefix", "tag_of"]
+
+
+def is_prefix(prefix: Any) -> bool:
+    """Return True if keys may begin with ``prefix``."""
+    return isinstance(prefix, str) and prefix != "" and "{" not in prefix and "}" not in prefix
 
 
 class _Keys(NamedTuple):
@@ -90,8 +97,10 @@ class Keys(_Keys):
         return key.removeprefix(f"{self.tag}:").partition(":")[0]
 
     @classmethod
-    @cache  # there are as many as indexes
+    @cache  # there are as many as indexes, in each tenant
     def of(cls, prefix: str, index: str) -> Keys:
+        if not is_prefix(prefix):  # a function has returned it
+            raise ImproperlyConfigured(f'ZRANK["KEY_PREFIX"] must be text without braces, not {prefix!r}')
         return cls(f"{prefix}:{{{index}}}")
 
     @lru_cache(maxsize=1024)  # noqa: B019 - as many as indexes have generations

@@ -20,16 +20,16 @@ TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
 
 RETIRED: Final = "retired"
-"""The generation noted for a shard once its index has been built with another number of shards. Writes to it, under the
-build that its row notes as ``building``, no longer process marks."""
+"""The generation noted for an index once others hold its members. Writes to it, under the build that its row notes as
+``building``, no longer process marks."""
 
 _read: Recent[Generation] = Recent()
 
 _MOMENT: Final = 0.1
-"""Seconds for which the rows of the other shards are kept: the same call needs them next."""
+"""Seconds for which the rows of the other holders are kept: the same call needs them next."""
 
 _beside: Recent[Generation] = Recent()
-"""Rows that were read together with that of another shard: each is used once, within ``_MOMENT``."""
+"""Rows that were read together with that of another holder: each is used once, within ``_MOMENT``."""
 
 
 def recorded(index: Declaration) -> Generation:
@@ -57,14 +57,14 @@ def prefetch(indexes: Collection[Declaration]) -> None:
 
 
 def _recorded_together(index: Declaration) -> Generation:
-    """Return what the database knows of the build of ``index``. The rows of all shards are read in one query, as the
-    others are needed next."""
-    whole, using = index.declared, index.get_using()
-    if whole is index:
+    """Return what the database knows of the build of ``index``. The rows of all holders are read in one query, as
+    the others are needed next."""
+    declared, using = index.declared, index.get_using()
+    if declared is index:
         return recorded(index)
     row = _beside.get((index.name, using))
     if row is None:
-        rows = _rows(using, [part.name for part in whole.holders])
+        rows = _rows(using, [holder.name for holder in declared.holders])
         for name, beside in rows.items():
             _beside.keep((name, using), beside, _MOMENT)
         row = rows[index.name]

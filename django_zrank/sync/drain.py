@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from itertools import chain, islice
 from time import monotonic
 from typing import Any, Final
@@ -19,6 +18,7 @@ from ..exceptions import Busy, ZRankError
 from ..hooks import divisible
 from ..models import Mark
 from ..recent import Recent
+from ..redis.keys import Keys
 from ..signals import drained
 from ..store import Store
 from ..transactions import PATIENCE, refuse_transaction, without_waiting
@@ -164,11 +164,12 @@ class Drain:
         ``unmark()``) wait on."""
         if marks[0][1] is not None:
             return self.expand(marks)
-        if any(member is None for _, _, member in marks):  # a truncated table: any member may have been in it
+        if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
-        parse = cache(key_parser(self.index))  # marks repeat members
-        named = [(mark, pk) for mark in marks if (pk := parse(mark[2])) is not None]
-        nobody = [mark for mark in marks if parse(mark[2]) is None]
+        parse = key_parser(self.index)
+        pks = {text: parse(text) for text in {text for _, _, text in marks}}  # marks repeat members
+        named = [(mark, pk) for mark in marks if (pk := pks[mark[2]]) is not None]
+        nobody = [mark for mark in marks if pks[mark[2]] is None]
         done = discard(self.index, nobody, patience=self.patience) if nobody else 0
         return done + (self.write(named) if named else 0)
 
@@ -233,8 +234,9 @@ def built(index: Declaration) -> Written:
 _WALKED: Final = 60.0
 """Seconds after which a process starts over with the first mark."""
 
-_walked: dict[str, int] = {}
-"""By index: the id of the last mark that this process has read, if marks wait for what can't be reached."""
+_walked: dict[Keys, int] = {}
+"""By the keys of an index: the id of the last mark that this process has read, if marks wait for what can't be
+reached."""
 
 _PURGE_EVERY: Final = 60.0
 _done: Recent[bool] = Recent()
@@ -254,15 +256,15 @@ def drain_soon(index: Declaration) -> None:
     connection = connections[index.get_using()]
     if connection.in_atomic_block or not _due("drain", index, 1.0):
         return
-    began = monotonic()
+    began, keys = monotonic(), Store.of(index).keys
     if _due("start over", index, _WALKED):  # a mark that is committed late may have a lower id
-        _walked.pop(index.name, None)
+        _walked.pop(keys, None)
     try:
         with without_waiting(connection):
             share = draining(index, _SHARE, 0.0, share=_SHARE)
-            done = share.run(None, _walked.get(index.name, 0))
+            done = share.run(None, _walked.get(keys, 0))
             # From the first mark again, unless some wait on.
-            _walked[index.name] = share.last if share.step.failed or done < share.read else 0
+            _walked[keys] = share.last if share.step.failed or done < share.read else 0
     except (Busy, OperationalError) as error:  # the marks wait for the next one
         logger.debug("Index %r: not drained. %s", index.name, error)
     taken = monotonic() - began

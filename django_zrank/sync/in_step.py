@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice, repeat
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis.exceptions import ConnectionError, TimeoutError
 
@@ -19,13 +19,6 @@ from ..store import Store
 from .breaker import Breaker, breaker
 
 Result = TypeVar("Result")
-
-
-def _server_of(index: Declaration) -> Breaker:
-    try:
-        return breaker.of(Store.of(index).node())
-    except IndexUnavailable:  # no node serves its slot
-        return _own(index)
 
 
 def _own(index: Declaration) -> Breaker:
@@ -50,13 +43,36 @@ class InStep:
         self.waited: defaultdict[Breaker, float] = defaultdict(float)
         """Seconds for which the answers of each server were waited for by :meth:`together`."""
 
+        self.stores: Final = {index: Store.of(index) for index in self.indexes}
+
         self._down: dict[Breaker, IndexUnavailable] = {}
-        self._server_of = cache(_server_of)
+        self._servers: dict[Declaration, Breaker] = {}
+        self._tried: set[Declaration] = set()
+
+        self._has_one = False
+        """True if all indexes are on the only server."""
+
+    def _server_of(self, index: Declaration) -> Breaker:
+        if self._has_one:
+            return breaker
+        if (found := self._servers.get(index)) is None:
+            try:
+                node = self.stores[index].node()
+            except IndexUnavailable:  # no node serves its slot
+                found = _own(index)
+            else:
+                found, self._has_one = breaker.of(node), not node
+            self._servers[index] = found
+        return found
 
     def is_suspended(self, index: Declaration) -> bool:
         """Return True if an index, or its server, did not answer a moment ago."""
+        own = _own(index)
         # The index first: if no node serves it, each search for its server queries other nodes.
-        return _own(index).is_open or self._server_of(index).is_open
+        if own.is_open:
+            return True
+        server = self._server_of(index)
+        return server is not own and server.is_open
 
     def suspend(self, index: Declaration, error: IndexUnavailable) -> None:
         """Skip a server that did not answer, with all indexes on it, for a moment; or only the index if its server
@@ -65,8 +81,8 @@ class InStep:
 
     def resume(self, index: Declaration) -> None:
         """Note that an index has answered."""
-        self._server_of(index).reset()
-        _own(index).reset()
+        for one in {self._server_of(index), _own(index)}:
+            one.reset()
 
     def each(
         self, indexes: Iterable[Declaration], work: Callable[[Declaration], Result]
@@ -103,11 +119,14 @@ class InStep:
             outcomes = {}
             for server, requests in waiting.items():
                 began = monotonic()
-                outcomes |= _send(requests)
+                outcomes |= self._send(requests)
                 self.waited[server] += monotonic() - began
         return done
 
     def _may_try(self, index: Declaration) -> bool:
+        if index in self._tried and not self._down:
+            return index not in self.failed
+        self._tried.add(index)
         if index not in self.failed:
             if error := self._down.get(self._server_of(index)):
                 self.failed[index] = error
@@ -125,10 +144,10 @@ class InStep:
             self._down[self._server_of(index)] = error
         if self._server_of(index) is not breaker:
             self.suspend(index, error)
-            self._server_of.cache_clear()  # its other indexes may have moved
+            self._servers.clear()  # its other indexes may have moved
 
     def _succeed(self, index: Declaration) -> None:
-        if self._server_of(index) is not breaker:
+        if not self._has_one and self._server_of(index) is not breaker:
             self.resume(index)
 
     @cached_property
@@ -142,20 +161,18 @@ class InStep:
         if asked and all(index in self.failed for index in asked):
             raise self.failed[asked[0]]
 
-
-def _send(requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
-    """Return the replies to requests about indexes on one server, or the error of each index."""
-    first = Store.of(next(iter(requests)))
-    replies: Iterable[Any]
-    try:
-        replies = first.send(merged(list(requests.values()), each=True))
-    except IndexUnavailable as error:
-        replies = repeat(error.__cause__)
-    taken, outcomes = iter(replies), dict[Declaration, Any]()
-    for index, request in requests.items():
-        own = list(islice(taken, len(request.calls)))
-        outcomes[index] = own
-        if cause := next((reply for reply in own if isinstance(reply, Exception)), None):
-            outcomes[index] = Store.of(index).translated(cause)
-            outcomes[index].__cause__ = cause
-    return outcomes
+    def _send(self, requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
+        """Return the replies to requests about indexes on one server, or the error of each index."""
+        first = self.stores[next(iter(requests))]
+        replies: Iterable[Any]
+        try:
+            replies = first.send(merged(list(requests.values()), each=True))
+        except IndexUnavailable as error:
+            replies = repeat(error.__cause__)
+        taken, outcomes = iter(replies), dict[Declaration, Any]()
+        for index, request in requests.items():
+            own = outcomes[index] = list(islice(taken, len(request.calls)))
+            if failed := [reply for reply in own if isinstance(reply, Exception)]:
+                outcomes[index] = self.stores[index].translated(failed[0])
+                outcomes[index].__cause__ = failed[0]
+        return outcomes

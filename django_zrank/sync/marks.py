@@ -202,7 +202,7 @@ def unmark(
 
 def batch_of(index: Declaration, marks: Iterable[Seen], written: Written) -> Batch:
     """Return the batch that keeps the contents of marks, not saved yet."""
-    said = dict.fromkeys((via, member) for _, via, member in marks)
+    said = dict.fromkeys([(via, member) for _, via, member in marks])
     return Batch(
         index=index.name,
         term=written.term,
@@ -324,7 +324,7 @@ def _locked(index: Declaration) -> Generation | None:
 
 def delete(using: str, marks: Iterable[Seen]) -> int:
     """Delete marks, without waiting for any other. Return their number."""
-    return sum(_delete(using, chunk) for chunk in batched((pk for pk, _, _ in marks), _CHUNK))
+    return sum(_delete(using, chunk) for chunk in batched([pk for pk, _, _ in marks], _CHUNK))
 
 
 def _delete(using: str, ids: Collection[int]) -> int:

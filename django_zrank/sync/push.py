@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from secrets import token_hex
 from time import monotonic
@@ -46,7 +46,7 @@ _ATTEMPTS: Final = 10
 """The most attempts at a write while rebuilds begin and end."""
 
 _REFUSALS: Final = 2
-"""After two refusals a newer write has won, which read its row after the change was committed (docs/guarantees.md)."""
+"""After two refusals a newer write has won, which read its row after the change was committed (docs/protocol.md)."""
 
 _KEPT: Final = 1.0
 """Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
@@ -80,8 +80,6 @@ class Push:
     def __init__(self, step: InStep, *, saved: bool = False, noted: bool = False) -> None:
         self.step, self.saved = step, saved
         self.nonce = token_hex(4) if noted else ""
-        self.stores = {index: Store.of(index) for index in step.indexes}
-
         self.epochs: dict[Declaration, Epoch] = {}
         """The epoch of the next write to each index: its token is the version of the last one."""
 
@@ -92,7 +90,7 @@ class Push:
         """Write members. ``until``: the time after which no further batch is begun."""
         connection = connections[self.step.indexes[0].get_using()]
         size = min(_BATCH, connection.features.max_query_params or _BATCH)
-        for chunk in batched(((index, pk) for index, own in members.items() for pk in own), size):
+        for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
             if monotonic() >= until:
                 logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
                 break
@@ -117,7 +115,8 @@ class Push:
                     refusals[index] = -1  # a refusal under a token from before the commit says nothing
         for _ in range(_ATTEMPTS):
             if new := [index for index in todo if index not in self.epochs]:
-                trust.prefetch(new)
+                if len(new) > 1:
+                    trust.prefetch(new)
                 self.epochs.update(step.together({index: self.begin(index) for index in new}))
             # No row is read for an index that has failed.
             found = self.read({index: pks for index, pks in todo.items() if index not in step.failed})
@@ -131,7 +130,7 @@ class Push:
             )
 
     def begin(self, index: Declaration) -> Query[Epoch]:
-        epoch = known(index, (yield from self.stores[index].beginning_write()))
+        epoch = known(index, (yield from self.step.stores[index].beginning_write()))
         return _kept.keep(_place(index), epoch, _KEPT) if self.saved else epoch
 
     def read(self, todo: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
@@ -147,14 +146,16 @@ class Push:
                 asked = [index for index in todo if index.declared is declared]
                 for one in further:
                     if note := one.removing(declared, before.get(one)):
-                        self.step.each(asked, lambda index, note=note: note(self.stores[index]))  # type: ignore[misc]
+                        self.step.each(asked, lambda index, note=note: note(self.step.stores[index]))  # type: ignore[misc]
             if not self.saved:  # an idle connection may lead to a former primary
                 require_writable(declared.get_using())
         return changes
 
     def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
         """Return the changes of members, by the indexes that hold them."""
-        return declared.place(read(declared, pks, *map(self.stores.__getitem__, declared.holders)), _MEMBER)
+        return declared.place(
+            read(declared, pks, *map(self.step.stores.__getitem__, declared.holders)), _MEMBER
+        )
 
     def apply(
         self, index: Declaration, changes: list[Any], refusals: dict[Declaration, int]
@@ -166,7 +167,9 @@ class Push:
         is_continued = former is not None and epoch is not None and str(former.term) == epoch.term
         before = trace_of(former.version, self.nonce) if former and is_continued else ""
         result = epoch and (
-            yield from self.stores[index].applying_changes(epoch, changes, nonce=self.nonce, before=before)
+            yield from self.step.stores[index].applying_changes(
+                epoch, changes, nonce=self.nonce, before=before
+            )
         )
         # No token was taken yet, or another generation is live by now.
         if epoch is None or result is None:
@@ -253,9 +256,7 @@ def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf
     return list({index.declared: None for index in push.written if index.declared not in watched})
 
 
-def read(
-    index: Declaration, pks: Iterable[Any], *stores: Store
-) -> Iterator[tuple[str, Number | None, bytes]]:
+def read(index: Declaration, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
     in ``stores``, those of all its holders, what extensions read with the rows."""
     pks = list(pks)
@@ -266,4 +267,4 @@ def read(
         for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
             # The database's spelling of the key, which may find "bob" by "BOB".
             changes[index.to_text(pk)] = score, membership
-    return ((text, score, membership) for text, (score, membership) in changes.items())
+    return [(text, score, membership) for text, (score, membership) in changes.items()]

@@ -21,6 +21,7 @@ from django.template.defaultfilters import pluralize
 from django.utils import timezone
 
 from ..capture.triggers import contract, record, refusal
+from ..conf import keeping_prefix
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed
@@ -235,7 +236,7 @@ def running(name: str, run: Callable[[Event], None], stop: Event) -> Iterator[No
         finally:
             connections.close_all()
 
-    thread = Thread(target=run_and_close, name=name)
+    thread = Thread(target=keeping_prefix(run_and_close), name=name)
     thread.start()
     try:
         yield
@@ -271,6 +272,7 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
     The other thread uses no database, as Django's connections belong to the thread that opened them.
     """
     made: deque[tuple[_Batch, Future[None]]] = deque()
+    load = keeping_prefix(load)
     thread = ThreadPoolExecutor(max_workers=1)
     try:
         for batch in chain(batches, repeat(None)):

@@ -206,16 +206,18 @@ def encode(
         rows = _noting(rows, [(store.noted, name) for name in read for store in stores])
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
-    parse, key_type, name = index.from_text, index.pk_type, _namer(index)
+    parse, key_type, name, has_facets = index.from_text, index.pk_type, _namer(index), bool(facets)
     attached = _pick(columns, paths) if (paths := index.attached_paths()) else None
-    for row, values in _with_facets(index, rows, columns) if facets else zip(rows, repeat(()), strict=False):
+    for row, values in (
+        _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
+    ):
         try:
             if type(row[0]) is not key_type:
                 if key_type:  # SQLite's columns hold values of any type
                     raise Unrankable(f"its key is no {key_type.__name__}")
                 parse(row[0])
             score, tie = score_of(criteria(row))
-            names = name(values) if facets else b""
+            names = name(values) if has_facets else b""
             if attached:
                 names = index.attach(attached(row)) + (b"\0" + names if names else b"")
         except Exception as error:  # noqa: BLE001 - whatever a value raises, the other rows are ranked

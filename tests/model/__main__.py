@@ -1,4 +1,4 @@
-"""Write the table of runs and the stories of ``docs/model.md``: ``python -m tests.model``. It takes six minutes."""
+"""Write the tables and the stories of this folder's README: ``python -m tests.model``. It takes six minutes."""
 
 from __future__ import annotations
 

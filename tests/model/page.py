@@ -1,4 +1,4 @@
-"""What ``docs/model.md`` says of each run and each guard."""
+"""What the README beside this module says of each run and each guard."""
 
 from __future__ import annotations
 

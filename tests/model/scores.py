@@ -1,4 +1,4 @@
-"""The protocol of ``docs/scores.md`` as a model: changes that begin in Redis reach the column, each exactly once.
+"""The protocol of ``docs/protocol.md`` as a model: changes that begin in Redis reach the column, each exactly once.
 
 All the rest is as in ``sync.py``: marks of flushes are drained, and servers accepted. There is one member, since a
 flush takes all that is pending of each. A score is how often it contains each change; where the best one is kept, which

@@ -1,4 +1,4 @@
-"""The protocol of ``docs/guarantees.md`` as a model: rows, marks, builds, servers, releases and databases.
+"""The protocol of ``docs/protocol.md`` as a model: rows, marks, builds, servers, releases and databases.
 
 Each method that a process stands before is one step: what happens in it happens at once, as a transaction of the
 database or a script of Redis does. Whatever may come between two steps does, in every order.

@@ -11,7 +11,7 @@ from tests.model.broken import BROKEN
 from tests.model.cases import CASES, GUARDS, HISTORIES, LOST, SHOWN_BY
 from tests.model.page import counterexample, history, line
 
-PAGE = Path(__file__).parents[2].joinpath("docs", "model.md").read_text()
+PAGE = Path(__file__).with_name("README.md").read_text()
 
 LONG = ("term", "history", "pieces", "idle watcher")
 """Guards whose counterexamples take long to find."""

@@ -1,4 +1,4 @@
-"""Each key in the table of docs/how-it-works.md, deleted as Redis evicts it."""
+"""Each key in the table of docs/protocol.md, deleted as Redis evicts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PAGE = Path(__file__).parents[2] / "docs/how-it-works.md"
+PAGE = Path(__file__).parents[2] / "docs/protocol.md"
 NAME = "wide"
 
 
@@ -62,6 +62,7 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
         "-total",
         name=NAME,
         facets=("region",),
+        group_counts=("region",),
         ranking_method=KEEPING,
         write_behind="increment",
         idle=("seen", timedelta(days=30)),

@@ -198,13 +198,17 @@ def client(db: None) -> APIClient:
 
 # Rows that a filter backend hides
 
-_ROWS = [line.split(" | ") for line in (DOCS / "rest.md").read_text().splitlines() if line.startswith("| `")]
+_ROWS = [
+    line.split(" | ")
+    for line in (DOCS / "rest-reference.md").read_text().splitlines()
+    if line.startswith("| `")
+]
 
 PARAMETERS = sorted(
-    {name for row in _ROWS if row[0].startswith("| `GET ") for name in re.findall(r"`(\w+)`", row[2])}
+    {name for row in _ROWS if row[0].startswith("| `GET ") for name in re.findall(r"`(\w+)`", row[1])}
     | {row[0].strip("|` ") for row in _ROWS if re.match(r"`\w+=", row[1])}
 )
-"""Every parameter that docs/rest.md lists."""
+"""Every parameter that docs/rest-reference.md lists."""
 
 SECRET, ABSENT = 987_654_321, 987_654_320
 """The id of a hidden row, and one of no row."""

@@ -1,4 +1,4 @@
-"""Accounts of Redis with few rights, as docs/deploy.md says under Requirements."""
+"""Accounts of Redis with few rights, as docs/deploy.md says under TLS, passwords, users."""
 
 from __future__ import annotations
 

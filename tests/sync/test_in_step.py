@@ -1,4 +1,4 @@
-"""Operations on the parts of an index, some of which can't be reached."""
+"""Operations on several indexes in step, some of which can't be reached."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ INDEX = NicknameRank.instance()
 
 
 @pytest.mark.usefixtures("zrank")
-def test_a_part_that_has_failed_is_skipped() -> None:
-    shards, asked = InStep(INDEX.holders), []
+def test_an_index_that_has_failed_is_skipped() -> None:
+    step, asked = InStep(INDEX.holders), []
 
-    def fail(part: RankIndex) -> None:
-        asked.append(part)
+    def fail(index: RankIndex) -> None:
+        asked.append(index)
         raise IndexUnavailable("away")
 
     for _ in range(2):
-        assert shards.each(INDEX.holders, fail) == {}
+        assert step.each(INDEX.holders, fail) == {}
     assert asked == [INDEX]
     with pytest.raises(IndexUnavailable, match="away"):
-        shards.require()
+        step.require()

@@ -36,8 +36,8 @@ class Command(IndexCommand):
             )
             self.say("  ".join(cells).rstrip())
         for name, gauges in states.items():
-            if shards := [shard for shard in gauges.unwell if shard != name]:
-                self.say(f"{name}: not healthy: {', '.join(shards)}")
+            if holders := [holder for holder in gauges.unwell if holder != name]:
+                self.say(f"{name}: not healthy: {', '.join(holders)}")
             if gauges.reason:
                 self.say(gauges.reason)
 

@@ -82,7 +82,7 @@ class Audience:
         self._forget(gone)
 
     def pass_a_minute(self) -> None:
-        for part in self.index.instance().parts:
+        for part in self.index.instance().holders:
             key = reader_of(part).keys.group(self.name)
             for member, until in self.zrank.zrange(key, 0, -1, withscores=True):
                 if until != float("inf"):
@@ -285,7 +285,7 @@ def test_members_count_as_they_joined_until_they_are_erased(
     Competitor.objects.filter(pk__in=gone).delete()
     rebuild(index.instance())
     assert show.counts("region") == {"a": 10, "b": 8, "c": 1, "d": 1}
-    for part in index.instance().parts:
+    for part in index.instance().holders:
         key = reader_of(part).keys.group("live%3A%2042")
         for pk in gone[1], gone[3]:
             if zrank.zscore(key, pk):

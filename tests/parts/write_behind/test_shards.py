@@ -15,8 +15,8 @@ from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.write_behind import flush as flush_module
+from tests.parts.shards.test_sync import restart, split
 from tests.sync.mirror import assert_mirrors
-from tests.sync.test_shards import restart, split
 from tests.testapp.models import Video
 from tests.testapp.zrank import PlayerAscending
 
