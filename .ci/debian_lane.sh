@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by a lane of a Debian of its own, made by debian_prepare.sh, with arguments of pytest: the suite on SQLite, then what
-# these name on PostgreSQL, and on MariaDB where that is installed.
+# Sourced by a lane of a Debian of its own, made by debian_prepare.sh, with arguments of pytest: the suite on SQLite, what uses
+# most of Django with Django 6.0, then what these name on PostgreSQL, and on MariaDB where that is installed.
 database=(--touching database "$@")
 . "$CI_DIR/lane.sh"
 prepared
@@ -23,12 +23,18 @@ run() { suite inside sh -c 'cd /opt/suite/checkout && exec "$@"' - python3 -m py
 # What depends on versions: the ORM, triggers, REST, the admin, commands, asyncio, what scripts reply. What takes long and is
 # the same on every version is left to the other lanes: proofs of uniformity and order, shards, clusters, faults, the model.
 elsewhere=(combined torture example benchmarks model test_asking.py test_ceiling_of_reads.py test_cluster.py test_dealing.py test_docs.py
-    test_hold.py test_late_ranks.py test_near.py test_not_built.py test_replicas.py
-    test_shard{s,ed,ed_draws,ed_edges,ed_reads,ed_uniformity,ed_verbs}.py test_structure.py test_uniformity.py
-    sync/test_{breaker,ceiling,failovers,health,histories,limits,pieces,shards,surprises}.py
+    test_hold.py test_near.py test_not_built.py test_replicas.py
+    parts/shards test_structure.py test_uniformity.py
+    sync/test_{breaker,ceiling,failovers,health,histories,limits,pieces,surprises}.py
     sync/test_{verify,verify_calls,verify_facets}.py parts/write_behind/test_scores_{states,wide}.py)
 elsewhere=("${elsewhere[@]/#/--ignore=tests/}")
 run "${elsewhere[@]}"
+
+usual=("${variables[@]}")
+variables+=(PYTHONPATH=/opt/django60)
+inside python3 -c 'import django; print("Django", django.__version__); assert django.VERSION[:2] == (6, 0)'
+run tests/commands tests/rest_framework tests/test_{admin,async,checks,database,testing}.py tests/sync/test_{capture,push,triggers}.py
+variables=("${usual[@]}")
 
 inside install -d -o postgres /opt/postgresql
 inside setpriv --reuid=postgres --regid=postgres --init-groups sh -c '
@@ -42,7 +48,7 @@ run "${database[@]}" "${elsewhere[@]}"
 inside setpriv --reuid=postgres --regid=postgres --init-groups pg_ctl --pgdata=/opt/postgresql/cluster --mode=immediate stop
 [[ -x $root/usr/sbin/mariadbd ]] || exit 0
 
-variables=("${variables[@]:0:2}")
+variables=("${usual[@]}")
 inside install -d -o mysql /opt/mariadb
 inside mariadb-install-db --no-defaults --user=mysql --datadir=/opt/mariadb/data --skip-test-db \
     --auth-root-authentication-method=normal >"$LANE_DIR/mariadb.log" 2>&1

@@ -47,6 +47,7 @@ python3 -m venv "$LANE_DIR/venv"
 "$LANE_DIR/venv/bin/pip" install -q --upgrade pip # An older one resolves for the Python that it runs on.
 "$LANE_DIR/venv/bin/pip" install -q --target "$root$packages" --python-version "$python" --only-binary :all: \
     -r "$LANE_DIR/requirements.txt" pip setuptools wheel
+"$LANE_DIR/venv/bin/pip" install -q --target "$root/opt/django60" --python-version "$python" --only-binary :all: "django~=6.0.0"
 if [[ $with_mysqlclient ]]; then
     mkdir "$root/opt/source"
     "$LANE_DIR/venv/bin/pip" download -qq --dest "$root/opt/source" --no-deps --no-binary :all: "mysqlclient>=2.2"

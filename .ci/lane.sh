@@ -102,7 +102,7 @@ CLUSTERS=(--deselect=tests/parts/shards/test_sync.py::TestCluster
 # are left to the lane of that name.
 on_database() {
     local elsewhere=(rest_framework example model test_{admin,asking,cluster,metrics,not_built,recommendations}.py
-        test_{replicas,sharded_cluster,sharded_edges,testing,twins}.py commands/test_{export,prune,verify}_zrank.py
+        test_{replicas,testing,twins}.py parts/shards/test_{cluster,edges}.py commands/test_{export,prune,verify}_zrank.py
         sync/test_{breaker,ceiling,failovers,pieces}.py parts/write_behind/test_scores_{releases,wide}.py
         sync/test_verify_{calls,corruption,facets,pending}.py)
     suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}"

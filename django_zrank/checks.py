@@ -30,7 +30,7 @@ from django_redis.pool import get_connection_factory
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
-from .capture.watched_tables import unseen_tables, watched_tables
+from .capture.watched_tables import annotation_problem, unseen_tables, watched_tables
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
@@ -610,6 +610,16 @@ def _check_queryset(index: RankIndex) -> Iterator[CheckMessage]:
         yield error(cls, message, f"Return its rows with .using({using!r}).", "zrank.E044")
 
 
+def _check_annotations(index: RankIndex) -> Iterator[CheckMessage]:
+    for path in index.annotated:
+        if problem := annotation_problem(index, path):
+            hint = (
+                "Rank by columns, by Sum, Count, Min, Max and Avg of them, or by what is computed from these."
+            )
+            message = f".get_queryset(): the annotation {path} {problem}."
+            yield error(type(index), message, hint, "zrank.E049")
+
+
 def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
     """Its parameters are part of the declaration: processes whose parameters differ don't read each other's builds."""
     using = index.get_using()
@@ -705,7 +715,8 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "owner": (_check_owner, ["model"]),
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
-    "tables": (_check_tables, ["queryset", "key", "order", "facets", "using", *extensions]),
+    "annotations": (_check_annotations, ["queryset", "order", "facets"]),
+    "tables": (_check_tables, ["annotations", "queryset", "key", "order", "facets", "using", *extensions]),
     "keys on the way": (_check_keys, ["tables"]),
     "parameters": (_check_parameters, ["tables", "ranking_method"]),
 }

@@ -12,14 +12,15 @@ from uuid import uuid4
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings
-from django.core.exceptions import EmptyResultSet, SynchronousOnlyOperation
+from django.core.exceptions import EmptyResultSet, FieldError, SynchronousOnlyOperation
 from django.db import Error, connections, models, router
+from django.db.models import F, OuterRef, Subquery
 from django.db.models.expressions import OrderBy
 from django.utils import timezone
 
 from .codec.entry import Entry, decoder
 from .codec.facets import Facets
-from .codec.fields import find_model, follow, is_unique, value_field
+from .codec.fields import annotation, find_model, follow, is_annotation, is_unique, value_field
 from .codec.kinds import kind_of
 from .codec.layout import Layout, MemberCodec
 from .codec.order import Order
@@ -72,10 +73,11 @@ class Declaration(MemberCodec, Generic[Member]):
     """The model whose rows are ranked: the class, or its name, ``"players.Player"``, or ``"Player"`` in its own app."""
 
     order: Sequence[str | models.F | OrderBy] = ()
-    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. The first criterion is the
-    score; rows whose score is null are not ranked. In the other criteria, nulls come last, unless you declare
-    ``F("achieved_at").asc(nulls_first=True)``. Members that are equal in all criteria are ordered by their primary keys
-    as text, byte by byte ("10" before "9"), or in reverse if the first criterion is descending."""
+    """The criteria, best first, in Django's ordering syntax: ``("-points", "achieved_at")``. They are lookup paths, or
+    annotations of ``get_queryset()``. The first criterion is the score; rows whose score is null are not ranked. In the
+    other criteria, nulls come last, unless you declare ``F("achieved_at").asc(nulls_first=True)``. Members that are
+    equal in all criteria are ordered by their primary keys as text, byte by byte ("10" before "9"), or in reverse if
+    the first criterion is descending."""
 
     ranking_method: str = "ordinal"
     """The ranks of members that are equal in every criterion: ``"ordinal"`` (1234, by primary key), ``"competition"``
@@ -83,7 +85,8 @@ class Declaration(MemberCodec, Generic[Member]):
 
     facets: Sequence[str | Sequence[str]] = ()
     """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
-    They are lookup paths, also across to-many relations. A tuple is one facet of several columns together."""
+    They are lookup paths, also across to-many relations, or annotations of ``get_queryset()``. A tuple is one facet of
+    several columns together."""
 
     name: str = ""
     """The name of the index in Redis, in URLs and in commands. Default: the model's name in lower case."""
@@ -257,6 +260,11 @@ class Declaration(MemberCodec, Generic[Member]):
         an index in step whose members others hold. '' if it holds them itself."""
         return ""
 
+    @property
+    def reader(self) -> str:
+        """The dotted path of the class that reads it from Redis, a :class:`~.redis.reader.Reader`."""
+        return "django_zrank.redis.reader.Reader"
+
     @cached_property
     def holders(self) -> tuple[Self, ...]:
         """The indexes that hold the members, each by itself and under its own name in Redis and in the database."""
@@ -282,12 +290,51 @@ class Declaration(MemberCodec, Generic[Member]):
     @cached_property
     def ordering(self) -> Order:
         """The parsed order."""
-        return Order.parse(self.model, self.get_order())
+        return Order.parse(self.model, self.get_order(), self._annotated)
 
     @cached_property
     def faceting(self) -> Facets:
         """The parsed facets."""
-        return Facets.parse(self.model, self.get_facets())
+        return Facets.parse(self.model, self.get_facets(), self._annotated)
+
+    @cached_property
+    def _annotations(self) -> dict[str, Any]:
+        return {}
+
+    def _annotated(self, name: str) -> Any:
+        """Return the field of an annotation of ``get_queryset()``; None if it has no such annotation. Raises
+        ``FieldError`` if it has no queryset either."""
+        if name not in self._annotations:
+            try:
+                expression = self.get_queryset().query.annotations.get(name)
+            except Exception as error:
+                message = f"{name} is no field of {self.model._meta.label}, and get_queryset() fails: {error}"
+                raise FieldError(message) from error
+            self._annotations[name] = None if expression is None else annotation(self.model, name, expression)
+        return self._annotations[name]
+
+    def follow(self, path: str) -> tuple[Any, ...]:
+        """Return the fields on the path of a criterion or a facet; for an annotation, one field without a column."""
+        return follow(self.model, path, self._annotated)
+
+    @cached_property
+    def annotated(self) -> tuple[str, ...]:
+        """The paths of criteria and facets that are annotations of ``get_queryset()``."""
+        paths = dict.fromkeys((*self.ordering.paths, *self.faceting.paths))
+        return tuple(path for path in paths if is_annotation(self.follow(path)[-1]))
+
+    def expression(self, path: str) -> F | Subquery:
+        """Return the expression of a criterion or a facet in any rows of the model: joins and conditions of these rows
+        don't change what an annotation aggregates."""
+        if path not in self.annotated:
+            return F(path)
+        rows = self.get_queryset().using(self.get_using()).order_by()
+        return Subquery(rows.filter(pk=OuterRef("pk")).values(path)[:1])
+
+    def annotate(self, rows: models.QuerySet[Any]) -> models.QuerySet[Any]:
+        """Return rows of the model with the annotations that are criteria or facets."""
+        annotations: dict[str, Any] = {path: self.expression(path) for path in self.annotated}
+        return rows.annotate(**annotations)  # type: ignore[no-any-return]
 
     @cached_property
     def layout(self) -> Layout:
@@ -398,7 +445,7 @@ def _held(parameter: Any) -> Any:
 def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
     paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached_paths()
-    return [[*follow(index.model, path)][-1] for path in paths]
+    return [index.follow(path)[-1] for path in paths]
 
 
 def _types(index: Declaration, sql: str) -> list[tuple[Any, ...]]:

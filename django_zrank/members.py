@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from django.db import models
 
-from .codec.fields import follow
 from .declaration import Declaration
 
 __all__ = ["batched", "halves", "members_of", "named", "sort_key_of", "values_of"]
@@ -74,7 +73,7 @@ def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
 
 def values_of(index: Declaration, row: models.Model) -> list[Any]:
     """The values of all criteria of a row. Raises ``KeyError`` for one that isn't loaded."""
-    return [_loaded(row, *follow(index.model, path)) for path in index.ordering.paths]
+    return [_loaded(row, *index.follow(path)) for path in index.ordering.paths]
 
 
 def _loaded(row: Any, *fields: Any) -> Any:

@@ -10,7 +10,10 @@ from django.db.models import Func
 from django.db.models.functions import Rank, RowNumber
 from django.utils.module_loading import import_string
 
-__all__ = ["Competition", "Method", "Ordinal", "kept_for", "method_of", "methods", "suffixes"]
+__all__ = ["Competition", "Method", "Ordinal", "Value", "kept_for", "method_of", "methods", "suffixes"]
+
+Value = tuple[float, bytes]
+"""A distinct value: a score, and tie bytes."""
 
 
 class Method:
@@ -27,7 +30,7 @@ class Method:
     ranks by this method, ``beside`` in scripts that write an index that declares it. '' for none."""
 
     is_distinct: ClassVar[bool] = False
-    """True if a rank counts distinct values, not members: several shards may have the same ones."""
+    """True if a rank counts distinct values, not members: what several indexes count can't be added up."""
 
     # What an index that declares it keeps in Redis beside each of its rankings
 
@@ -41,9 +44,10 @@ class Method:
     writes: ClassVar[int] = 1
     """The number of writes that a member of a ranking takes."""
 
-    def count_over_shards(self, sharded: Any, bounds: Sequence[tuple[float, bytes]]) -> Any:
-        """The numbers of distinct values in all shards that are better than bounds, each a score and a prefix of tie
-        bytes: a query. ``sharded``: a :class:`~.queries.sharded.ShardedView`."""
+    def read_values(self, view: Any, keys: Any, bound: Value, skipped: int, count: int) -> Any:
+        """Return the number of distinct values of a :class:`~.queries.view.View` that are better than a bound, and
+        these after the first ``skipped``, best first, ``count`` of them: a query. ``bound``: a score and a prefix of
+        tie bytes."""
         raise NotImplementedError
 
     def check(

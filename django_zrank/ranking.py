@@ -353,8 +353,8 @@ class Ranking(
         ]
 
     def _ranks_of(self, samples: Sequence[Sample]) -> Query[LateRanks | RankBySortKey | None]:
-        """The ranks of the members of several samples, counted over shards in one request for all: when the first of
-        them is used, or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
+        """The ranks of the members of several samples, counted in one request for all: when the first of them is used,
+        or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
         sort_keys = list(dict.fromkeys(card[:2] for sample in samples for card in sample.drawn))
         if not sort_keys or self.view.ranking is None:
@@ -420,15 +420,21 @@ class Ranking(
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
-        """Iterate over all members, best first, 1,000 per round trip. A member that moves may be repeated or missed."""
-        first: int | None = 0
+        """Iterate over all members, best first, 1,000 per round trip. A member that moves meanwhile may be repeated or
+        missed; no other is, as with :meth:`after`."""
+        last: Entry | None = None
+        is_done = False
 
         def steps() -> Query[Sequence[Entry]]:
-            nonlocal first
-            if first is None:
+            nonlocal last, is_done
+            if is_done:
                 return ()
-            page = yield from self._page(first, _PAGE)
-            first = first + _PAGE if len(page) == _PAGE else None
+            if last is None:
+                page = self._entry_page((yield from self._ask(PageAt(0, _PAGE))))
+            else:
+                page = yield from self._beside(last, _PAGE, is_after=True)
+            is_done = not (page and page.has_next)
+            last = None if is_done else page[-1]
             return page
 
         return steps
@@ -502,9 +508,9 @@ class Ranking(
 
     def _entry_page(self, page: Page, shown: slice = slice(None)) -> EntryPage[Member]:
         """Make entries of those members of a page that ``shown`` selects."""
-        entries = list(self._entries(page))[shown]
-        first = page.first + (shown.start or 0)
-        return EntryPage(self.index, entries, first > 0, first + len(entries) < page.size)
+        entries, left_out = list(self._entries(page))[shown], shown.start or 0
+        has_next = left_out + len(entries) < page.following
+        return EntryPage(self.index, entries, page.first + left_out > 0, has_next)
 
     @verb
     def between(

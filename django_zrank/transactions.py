@@ -21,7 +21,7 @@ PATIENCE: Final = 5.0
 _PAUSE: Final = 0.05
 
 _LONGEST_STOP: Final = 5
-"""Seconds after which PostgreSQL and MariaDB roll back a transaction whose process has stopped in it."""
+"""Seconds after which PostgreSQL, MariaDB and MySQL roll back a transaction whose process has stopped in it."""
 
 LONG_PATIENCE: Final = 2.0 * _LONGEST_STOP
 """Seconds for which the transaction of a process that has stopped is waited for."""
@@ -127,8 +127,9 @@ def _limits(connection: BaseDatabaseWrapper, *, is_own: bool) -> Iterator[None]:
         begin += [f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_STOP}s'"]
     elif connection.vendor == "mysql":
         limits["innodb_lock_wait_timeout"] = 1
-        if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
-            limits["idle_transaction_timeout"] = _LONGEST_STOP
+        # MySQL limits idle connections, not idle transactions; the limit lasts as long as this transaction.
+        is_mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
+        limits["idle_transaction_timeout" if is_mariadb else "wait_timeout"] = _LONGEST_STOP
     else:
         begin = []
     before = ", ".join(f"@zrank_{name} = @@{name}, {name} = {value}" for name, value in limits.items())

@@ -18,6 +18,7 @@ from django_zrank.testing import EmbeddedServer
 from tests import settings as environment
 from tests.clusters import Cluster
 from tests.flushing import quick_flush, quick_reset
+from tests.returned_keys import returned_keys
 from tests.servers import RedisServer
 from tests.without_parts.parts import PARTS
 
@@ -100,6 +101,13 @@ def flushed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=environment.DATABASE == "mysql")
+def inserted() -> Iterator[None]:
+    """Rows that tests insert together know their keys on MySQL, too."""
+    with returned_keys():
+        yield
+
+
 @pytest.fixture(scope="session")
 def zrank_server(redis_binary: str) -> Iterator[EmbeddedServer | RedisServer | Cluster]:
     """The embedded server, the one that the environment names, or a cluster of three of these."""
@@ -141,7 +149,7 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests that readers of shards send from now on: each is a round trip."""
     from django_zrank.redis import reader
-    from django_zrank.redis.reader import ShardedReader
+    from django_zrank.shards.reader import ShardedReader
 
     monkeypatch.setattr(reader, "_TRUST", 60.0)  # a busy machine takes a second between two calls
     requests: list[Any] = []

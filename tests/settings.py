@@ -3,10 +3,10 @@
 What the suite runs against is chosen from the environment:
 
 ``ZRANK_TEST_DATABASE``
-    ``sqlite`` (the default), ``postgresql`` or ``mariadb``.
+    ``sqlite`` (the default), ``postgresql``, ``mariadb`` or ``mysql``.
 ``ZRANK_TEST_DATABASE_HOST``, ``_PORT``, ``_USER``, ``_PASSWORD``
     Where that server is and who may create databases on it. A host that begins with a slash is a Unix
-    socket: its folder for PostgreSQL, the socket itself for MariaDB.
+    socket: its folder for PostgreSQL, the socket itself for MariaDB and MySQL.
 ``ZRANK_TEST_DATABASE_NAME``
     The name of the databases, if several suites share a server. Default: ``zrank``.
 ``ZRANK_TEST_REDIS_BINARY``
@@ -52,10 +52,12 @@ def _database(name: str) -> dict[str, Any]:
             }
         case "postgresql":
             return _on_server("postgresql", name, user="postgres")
-        case "mariadb":
+        case "mariadb" | "mysql":
             return _on_server("mysql", name, user="root") | {"TEST": {"CHARSET": "utf8mb4"}}
         case _:
-            raise ValueError(f"ZRANK_TEST_DATABASE: {DATABASE!r} is none of sqlite, postgresql, mariadb")
+            raise ValueError(
+                f"ZRANK_TEST_DATABASE: {DATABASE!r} is none of sqlite, postgresql, mariadb, mysql"
+            )
 
 
 _NAME = os.environ.get("ZRANK_TEST_DATABASE_NAME", "zrank")

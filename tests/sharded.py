@@ -2,68 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from django_zrank import RankIndex
-from django_zrank.queries.query import Query, Question, Shards
-from django_zrank.queries.sharded import over_shards
-from django_zrank.queries.view import View
-from django_zrank.redis import reader_of
-from django_zrank.store import Store
-from tests.populations import populate
 
-__all__ = ["COUNTS", "Both", "divide", "sharded"]
-
-COUNTS = (1, 2, 3, 7, 16)
-"""Numbers of shards that answers are compared for."""
+__all__ = ["sharded"]
 
 
 @cache
 def sharded(index: type[RankIndex], shards: int) -> type[RankIndex]:
     """An index like another one, with so many shards: not registered."""
     return type(f"{index.__name__}{shards}", (index,), {"shards": shards, "__module__": index.__module__})
-
-
-@dataclass
-class Both:
-    """The same rows in shards and in one piece."""
-
-    whole: Store
-    shards: Shards
-    rounds: int = 0
-    """The round trips of the newest answer."""
-
-    def run(self, query: Query[Any], after: Callable[[int], Any] = lambda rounds: None) -> Any:
-        """The answer to a query; ``after`` is called after each round trip, with their number."""
-        self.rounds = 0
-        replies: Any = None
-        while True:
-            try:
-                request = query.send(replies)
-            except StopIteration as end:
-                return end.value
-            self.rounds += 1
-            replies = self.whole.send(request)
-            after(self.rounds)
-
-    def of_shards(self, question: Question[Any], view: View) -> Any:
-        return self.run(over_shards(question, view, self.shards))
-
-    def of_whole(self, question: Question[Any], view: View) -> Any:
-        return self.run(question.query(view, self.whole.live))
-
-    def add_to_group(self, name: str, members: Iterable[str]) -> None:
-        for member in members:
-            for keys in (self.whole.live, self.shards.own(member)):
-                self.whole.client.zadd(keys.group(name), {member: "inf"})
-
-
-def divide(index: type[RankIndex], shards: int, rows: Mapping[Any, Mapping[str, Any]]) -> Both:
-    """Make both hold exactly ``rows``, as ``populate()`` takes them."""
-    whole, divided = populate(index, rows), sharded(index, shards)
-    whole.learn()
-    populate(divided, rows)
-    return Both(whole, Shards(tuple(reader_of(part).learn() for part in divided.instance().holders)))

@@ -169,8 +169,10 @@ def test_ranks_in_a_narrowed_ranking_are_of_the_scores_in_it(index: type[RankInd
     store = populate(index, {pk: row(pk // 2, tags={1}) for pk in range(1, 11)})
     ranking = index.ranking.filter(region="kantou", tags=1)
     before = [ranking.entry(pk) for pk in range(1, 11)]
+    gaps = [ranking.gap(pk) for pk in range(1, 11)] if PARTS["statistics"].is_there else []
     apply_changes(store, begin_write(store), [change(index, 2, row(points, tags={1}))])
     assert [ranking.entry(pk) for pk in range(1, 11)] == before
+    assert [ranking.gap(gap.entry.pk) for gap in gaps] == gaps
     assert {entry.pk: entry for entry in ranking.top()} == {entry.pk: entry for entry in before}
 
 

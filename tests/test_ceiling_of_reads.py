@@ -21,6 +21,7 @@ from django_zrank.redis.sending import in_trips
 from tests.populations import load
 from tests.sharded import sharded
 from tests.test_ranking import CompetitorRank
+from tests.without_parts.parts import PARTS
 
 MEMBERS = 6000
 ME = 3000
@@ -86,8 +87,6 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         ),
         "few pass": lambda ranking: ranking.filter(group="few").recommend(ME, 10),
         "few pass, remembered": lambda ranking: ranking.filter(group="few").recommend(ME, 10, remember=HOUR),
-        "in all rankings": lambda ranking: ranking.standings(ME),
-        "in all rankings by competition": lambda ranking: ranking.by("competition").standings(ME),
         "shown": lambda ranking: ranking.recommend(ME, 10, remember=HOUR),
         "shown, five hundred": lambda ranking: ranking.recommend(ME, 500, remember=HOUR),
         "all of a band shown": lambda ranking: ranking.recommend(ME, 500, band=1, remember=HOUR),
@@ -108,7 +107,14 @@ def asked() -> dict[str, Callable[[Ranking[Any]], Any]]:
         "joined": lambda ranking: type(ranking.index).group("joined").add(*range(1, 5000)),
         "counted as joined": lambda ranking: type(ranking.index).group("joined").counts("region"),
         "left": lambda ranking: type(ranking.index).group("joined").remove(*range(1, 5000)),
+        **(STANDINGS if PARTS["statistics"].is_there else {}),
     }
+
+
+STANDINGS: dict[str, Callable[[Ranking[Any]], Any]] = {
+    "in all rankings": lambda ranking: ranking.standings(ME),
+    "in all rankings by competition": lambda ranking: ranking.by("competition").standings(ME),
+}
 
 
 def nobody(ranking: Ranking[Any]) -> Ranking[Any]:
@@ -188,10 +194,17 @@ def test_a_light_question_takes_no_more_round_trips_over_shards(zrank: Redis, me
         (lambda: ranking.filter(region="a").count(), 1),
         (lambda: ranking.counts("region"), 1),
         (lambda: ranking.around(ME, 10), 2),
-        (lambda: ranking.by("competition").standings(ME), 2),
-        (lambda: ranking.standings(ME), 3),  # two, if the shards are on several servers
     ):
         assert len(measure(ask)) <= most
+
+
+@pytest.mark.part("statistics")
+def test_standings_take_no_more_than_a_rank_does_over_shards(zrank: Redis, measure: Measure) -> None:
+    """But for what is cut because all shards are on one server."""
+    ranking = filled(sharded(Held, 16))
+    ranking.rank(ME)
+    assert len(measure(lambda: ranking.by("competition").standings(ME))) <= 2
+    assert len(measure(lambda: ranking.standings(ME))) <= 3
 
 
 @pytest.mark.parametrize(

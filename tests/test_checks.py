@@ -17,8 +17,8 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection, models
-from django.db.models import Avg, Exists, F, Max, OuterRef, Q, Subquery, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Avg, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum, Window
+from django.db.models.functions import Coalesce, Now, Random, RowNumber, Upper
 from django.test.utils import isolate_apps
 from django.utils import timezone
 from redis.cache import CacheConfig
@@ -467,6 +467,51 @@ DECLARATIONS = [
     ),
     *(
         declaring(
+            "zrank.E049",
+            f"an annotation by {title}",
+            f"annotation a {says}",
+            order=("level", "a"),
+            get_queryset=rows(Player.objects.annotate(a=expression)),
+        )
+        for title, expression, says in [
+            ("a window", Window(RowNumber(), order_by="-level"), "is a window function"),
+            ("a part of it", F("level") + Window(Max("level")), "is a window function"),
+            ("the time", Now(), "depends on Now"),
+            ("time in a filter", Count("friends", filter=Q(user__date_joined__gt=Now())), "depends on Now"),
+            ("chance", Random() * F("level"), "depends on Random"),
+            ("several rows", F("friends__level"), "may have several values"),
+            (
+                "several and their number",
+                Coalesce("friends__level", 0) + Count("friends"),
+                "may have several values",
+            ),
+        ]
+    ),
+    declaring(
+        "zrank.E049",
+        "an annotation as a facet",
+        "annotation at is a window function",
+        facets=("at",),
+        get_queryset=rows(NUMBERED),
+    ),
+    declaring(
+        "zrank.E015",
+        "an annotation of text",
+        "text",
+        order=("-a",),
+        get_queryset=rows(Player.objects.annotate(a=Upper("name"))),
+    ),
+    declaring(
+        "zrank.W004",
+        "an annotation by a subquery",
+        "reads testapp_club in a subquery",
+        order=("-a",),
+        get_queryset=rows(
+            Player.objects.annotate(a=Subquery(Club.objects.filter(pk=OuterRef("level")).values("pk")))
+        ),
+    ),
+    *(
+        declaring(
             "zrank.E033",
             title,
             "reads other rows of testapp_player in a subquery",
@@ -620,6 +665,16 @@ RIGHT = [
         weight=5,
         get_excluded=lambda self, member, *more: (),
         get_band=staticmethod(lambda: 5),
+    ),
+    declaring(
+        None, "a sum", order=("-a",), get_queryset=rows(Player.objects.annotate(a=Sum("friends__level")))
+    ),
+    declaring(
+        None,
+        "an annotation of columns",
+        order=("-a", F("b").asc(nulls_first=True)),
+        facets=("c", ("c", "name")),
+        get_queryset=rows(Player.objects.annotate(a=F("level") * 2, b=Count("friends"), c=Count("user") % 2)),
     ),
     declaring(
         None,
@@ -793,6 +848,22 @@ def test_a_field_that_the_queryset_lacks_is_an_error_of_its_own(
     (message,) = check(case, settings, monkeypatch)
     assert message.is_serious()
     assert "lvl" in message.msg
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "mysql", reason="others compute averages of integers as doubles")
+@pytest.mark.parametrize(
+    ("average", "is_refused"), [(Avg("level"), True), (Avg(F("level") * 1.0), False), (Sum("level"), False)]
+)
+def test_averages_of_integers(average: Any, is_refused: bool, settings: Any, monkeypatch: Any) -> None:
+    attributes = {
+        "name": "wrong",
+        "model": Player,
+        "order": ("-a",),
+        "get_queryset": rows(Player.objects.annotate(a=average)),
+    }
+    found = check(Case(None, declares=(attributes,)), settings, monkeypatch)
+    assert [message.id for message in found] == ["zrank.E049"] * is_refused
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="on PostgreSQL it is READ COMMITTED")

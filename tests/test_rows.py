@@ -17,9 +17,10 @@ from django_zrank.members import sort_key_of
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.request import Request
 from django_zrank.queries.view import View
+from tests.parts.shards.both import divide
+from tests.parts.shards.test_reads import START, Bare, Tied, Wide
 from tests.populations import fill
-from tests.sharded import divide, sharded
-from tests.test_sharded_reads import START, Bare, Tied, Wide
+from tests.sharded import sharded
 from tests.testapp.models import Account, Club, Competitor, Employee, Player, Profile, Team, Ticket
 from tests.testapp.zrank import AccountRank, EmployeeRank, PlayerAscending, PlayerRank
 from tests.without_parts.parts import PARTS

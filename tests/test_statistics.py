@@ -16,7 +16,7 @@ from django_zrank import NotRanked, RankIndex
 from django_zrank.codec.filters import Condition
 from django_zrank.ranking import Ranking
 from tests.populations import fill, populate
-from tests.test_ranking import Oracle, Row
+from tests.test_ranking import CompetitorRank, Oracle, Row
 from tests.testapp.models import Ticket
 from tests.testapp.zrank import PlayerRank
 
@@ -85,6 +85,25 @@ def assert_standings(ranking: Ranking, conditions: Iterable[Condition], oracle: 
             found.sort(key=lambda one: faceting.of(one).ranking(one.values()))
             expected += [among(one) for one in found if given.items() <= one.items()]
     assert ranking.standings(pk) == expected
+
+
+@pytest.mark.usefixtures("zrank")
+def test_standings_under_one_of_several_values() -> None:
+    """Those of a member's other values aren't among them."""
+    attributes = {"name": "several-values", "facets": ("tags", ("platform", "tags"))}
+    index = type("Rank", (CompetitorRank,), attributes)
+    rows = {pk: {"points": pk, "platform": "pc", "tags": {1, pk}} for pk in range(1, 5)}
+    populate(index, rows)
+    for tag, size in ((1, 4), (3, 1)):
+        standings = index.ranking.filter(tags=tag).standings(3)
+        assert [(one.values, one.size) for one in standings] == [
+            ({"tags": tag}, size),
+            ({"platform": "pc", "tags": tag}, size),
+        ]
+    assert len(index.ranking.standings(3, "tags")) == 3
+    for paths in (("platform",), ("region",), ("tags", "region")):
+        with pytest.raises(ValueError, match=f"standings: .* has no facet {paths[-1]}"):
+            index.ranking.standings(3, *paths)
 
 
 @pytest.mark.usefixtures("zrank")

@@ -31,8 +31,6 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.capture.migrating"),
     ("django_zrank.apps", "django_zrank.capture.triggers"),
     ("django_zrank.apps", "django_zrank.extension"),
-    # A declaration loads no Redis.
-    ("django_zrank.redis", "django_zrank.redis.reader"),
     # A declaration is below what is done with it.
     ("django_zrank.erase", "django_zrank.erase.erasure"),
     ("django_zrank.idle.touching", "django_zrank.idle.sweep"),

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.checks import CheckMessage, Error
-from django.db.models import CharField, F, Value
+from django.db.models import CharField, Value
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Cast
 from django.http import HttpRequest
@@ -84,7 +84,7 @@ class RankedAdminMixin(admin.ModelAdmin):  # type: ignore[type-arg]
         index = self._index()
         if index is None:
             return []
-        order: list[Any] = [*index.ordering.ascending(map(F, index.ordering.paths))]
+        order: list[Any] = [*index.ordering.ascending(map(index.expression, index.ordering.paths))]
         if index.get_ranking_method() == "ordinal":  # else equals share a rank
             order.append(OrderBy(Cast("pk", CharField())))
         if index.ordering.first.descending != is_reversed:

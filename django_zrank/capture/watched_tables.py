@@ -17,7 +17,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, ExtraWhere
 
-from ..codec.kinds import key_kind
+from ..codec.kinds import key_kind, kind_of
 from ..declaration import Declaration
 
 _BATCH: Final = 1000
@@ -184,13 +184,55 @@ def depends_on_time(index: Declaration) -> bool:
     return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
 
 
+def annotation_problem(index: Declaration, path: str) -> str:
+    """Return why changes of an annotation can't be noticed, or why it is no single value; an empty text if neither."""
+    query = index.get_queryset().query
+    expression = query.annotations[path]
+    if expression.contains_over_clause:
+        return "is a window function: a change of one row could move others, unnoticed"
+    nodes, vendor = list(_walk([expression])), connections[index.get_using()].vendor
+    for node in nodes:
+        if vendor == "mysql" and isinstance(node, models.Avg) and _is_average_of_integers(node):
+            return "is an average of integers, whose digits this database varies: average floats, F(…) * 1.0"
+        if (inner := _query_of(node)) is not None:
+            nodes += _nodes(inner)
+        if isinstance(node, models.Func) and not node.get_source_expressions():
+            return f"depends on {type(node).__name__}(), which changes while no row does"
+    if any(
+        isinstance(node, Col) and _is_repeated(query, node.alias) for node in _outside_aggregates(expression)
+    ):
+        return "may have several values for one row"
+    return ""
+
+
+def _is_average_of_integers(average: models.Avg) -> bool:
+    given = average.get_source_expressions()[0].output_field
+    return not kind_of(average.output_field).step and kind_of(given).step > 0  # 0 for floats
+
+
+def _outside_aggregates(expression: Any) -> Iterator[Any]:
+    if not isinstance(expression, models.Aggregate):
+        yield expression
+        for part in expression.get_source_expressions():
+            yield from _outside_aggregates(part) if hasattr(part, "get_source_expressions") else ()
+
+
+def _is_repeated(query: Query, alias: str) -> bool:
+    """Return True if several rows of a table may belong to one member."""
+    join: Any = query.alias_map.get(alias)
+    if not isinstance(join, Join):
+        return False
+    field: Any = join.join_field
+    return bool(field.one_to_many or field.many_to_many) or _is_repeated(query, join.parent_alias)
+
+
 def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""
-    paths = *index.ordering.paths, *index.attached_paths()
+    paths = dict.fromkeys((*index.ordering.paths, *index.annotated, *index.attached_paths()))
     own, others = [index.get_ranked().values_list("pk", *paths).query], list[Query]()
-    if index.faceting:
-        own.append(every_row(index.model).values_list("pk", *index.faceting.paths).query)
+    if joined := [path for path in index.faceting.paths if path not in index.annotated]:
+        own.append(every_row(index.model).values_list("pk", *joined).query)
     for query in own:
         for node in _nodes(query):
             if isinstance(node, In) and isinstance(node.rhs, Query):

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from django.core.exceptions import FieldError, ValidationError
 from django.db import models
 
-from .fields import follow
+from .fields import Annotated, follow, unannotated
 from .kinds import Kind, kind_of
 
 __all__ = ["Facet", "Facets"]
@@ -38,14 +38,19 @@ class Facet:
     """True if a member may have several values."""
 
     @classmethod
-    def parse(cls, model: type[models.Model], declared: str | Sequence[str]) -> Facet:
+    def parse(
+        cls,
+        model: type[models.Model],
+        declared: str | Sequence[str],
+        annotated: Annotated = unannotated,
+    ) -> Facet:
         """Parse a facet of ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         paths = tuple(declared) if isinstance(declared, (tuple, list)) else (declared,)
         if not paths or len(set(paths)) < len(paths) or not all(isinstance(path, str) for path in paths):
             raise FieldError(f"expected a field such as 'region', or a tuple of several, not {declared!r}")
         kinds, many = [], False
         for path in paths:
-            steps = list(follow(model, path))
+            steps = follow(model, path, annotated)
             many = many or any(step.one_to_many or step.many_to_many for step in steps if step.is_relation)
             kinds.append(_kind(path, steps[-1]))
         return cls(paths, tuple(kinds), many)
@@ -76,7 +81,7 @@ class Facet:
         kind, field = self.kind(path), self.kind(path).field
         if isinstance(value, models.Model):
             known = isinstance(value, getattr(field, "model", ()))
-            key = getattr(value, field.attname) if known else None
+            key = getattr(value, field.attname, None) if known else None
             if key is None:  # not null, which stands for members without a value
                 raise ValueError(f"{path}: {value!r} is not saved, or of another model than {field}")
             value = key
@@ -96,11 +101,16 @@ class Facets:
     all: tuple[Facet, ...]
 
     @classmethod
-    def parse(cls, model: type[models.Model], declared: Sequence[str | Sequence[str]]) -> Facets:
+    def parse(
+        cls,
+        model: type[models.Model],
+        declared: Sequence[str | Sequence[str]],
+        annotated: Annotated = unannotated,
+    ) -> Facets:
         """Parse the ``facets`` of an index. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         if isinstance(declared, str) or not isinstance(declared, Sequence):
             raise FieldError(f'expected a sequence such as ("region",), not {declared!r}')
-        facets = tuple(Facet.parse(model, one) for one in declared)
+        facets = tuple(Facet.parse(model, one, annotated) for one in declared)
         sets = [frozenset(facet.paths) for facet in facets]
         if len(set(sets)) < len(sets):
             raise FieldError("one facet is declared twice")

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.apps import apps
-from django.core.exceptions import FieldError
+from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 
-__all__ = ["find_model", "follow", "is_unique", "value_field"]
+__all__ = [
+    "Annotated",
+    "annotation",
+    "find_model",
+    "follow",
+    "is_annotation",
+    "is_unique",
+    "unannotated",
+    "value_field",
+]
+
+Annotated: TypeAlias = Callable[[str], Any]
+"""A function from the name of an annotation to its field; None if there is no such annotation."""
+
+
+def unannotated(name: str) -> None:
+    """Return None: rows of a model without annotations."""
 
 
 def find_model(declared: Any, module: str) -> type[models.Model] | None:
@@ -36,8 +52,34 @@ def value_field(field: Any) -> Any:
     return field.output_field if isinstance(field, models.GeneratedField) else field
 
 
-def follow(model: type[models.Model], path: str) -> Iterator[Any]:
-    """Yield each field on a lookup path such as ``profile__level``. Raises ``FieldDoesNotExist``."""
+def annotation(model: type[models.Model], name: str, expression: Any) -> Any:
+    """Return a field without a column for an annotation of the rows of ``model``: its values are those of the
+    expression's output field, or null. Raises ``FieldError`` if Django can't tell the output field."""
+    field = value_field(expression.output_field).clone()
+    field.set_attributes_from_name(name)
+    field.column, field.concrete, field.primary_key = None, False, False
+    field.model, field.null = model, True
+    return field
+
+
+def is_annotation(field: Any) -> bool:
+    """Return True if a field is one of :func:`annotation`."""
+    return not (field.concrete or field.is_relation)
+
+
+def follow(model: type[models.Model], path: str, annotated: Annotated = unannotated) -> tuple[Any, ...]:
+    """Return the fields on a lookup path such as ``profile__level``; for an annotation, one without a column.
+
+    ``annotated`` is called for paths that the model doesn't have. Raises ``FieldDoesNotExist`` or ``FieldError``."""
+    try:
+        return tuple(_steps(model, path))
+    except (FieldDoesNotExist, FieldError):
+        if (field := annotated(path)) is None:
+            raise
+        return (field,)
+
+
+def _steps(model: type[models.Model], path: str) -> Iterator[Any]:
     options: Any = model._meta
     for name in path.split(LOOKUP_SEP):
         if options is None:

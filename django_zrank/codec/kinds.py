@@ -32,7 +32,7 @@ from django.utils.ipv6 import clean_ipv6_address
 
 from ..exceptions import Unrankable
 from . import spelling
-from .fields import value_field
+from .fields import is_annotation, value_field
 from .spelling import spelled
 from .units import DECIMALS, EXACT, EXACT_LOW, HIGHEST, LOWEST, NUL, SPAN, Distance, Number, pack
 
@@ -445,6 +445,11 @@ class Float(_Number):
             raise ValueError(f"expected a finite number, not {value!r}")
         return value
 
+    def readable(self, vendor: str) -> str:
+        """Return a template that makes an annotation a double: PostgreSQL's averages of integers have more digits."""
+        is_decimal = vendor == "postgresql" and is_annotation(self.field)
+        return f"CAST({VALUE} AS double precision)" if is_decimal else ""
+
     def distance(self, value: Any) -> float:
         number = float(plain_number(value))
         if not math.isfinite(number):
@@ -452,6 +457,10 @@ class Float(_Number):
         if number < 0:
             raise ValueError(f"{value} is negative")
         return number
+
+
+_ROUNDED: Final = {"postgresql": f"ROUND(CAST({VALUE} AS numeric), {{}})"}
+"""By database, the template of a decimal in a number of places, if it differs from that of the others."""
 
 
 class Fixed(_Number):
@@ -512,7 +521,13 @@ class Fixed(_Number):
         # SQLite stores decimals as floats, whose rounding errors would split one value in two.
         if connection.vendor == "sqlite" or self.field.decimal_places is None:
             return Round(F(path), precision=self.places)
-        return F(path)
+        return super().comparable(path, connection)
+
+    def readable(self, vendor: str) -> str:
+        """Return a template that rounds an annotation, of which a database computes more places, such as an average."""
+        if not is_annotation(self.field):
+            return ""
+        return _ROUNDED.get(vendor, f"ROUND({VALUE}, {{}})").format(self.places)
 
 
 _BOOLEANS: Final = {

@@ -14,7 +14,7 @@ from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import OrderBy
 
 from ..exceptions import Unrankable
-from .fields import follow
+from .fields import Annotated, follow, unannotated
 from .kinds import Kind, ranked_kind
 from .units import HIGHEST, LAST, LOWEST, NUL, Number, unpack
 
@@ -38,13 +38,15 @@ class Criterion:
     """True if nulls rank before values. Never for the first criterion: a row without a score is not ranked."""
 
     @classmethod
-    def parse(cls, model: type[models.Model], declared: str | F | OrderBy) -> Criterion:
+    def parse(
+        cls, model: type[models.Model], declared: str | F | OrderBy, annotated: Annotated = unannotated
+    ) -> Criterion:
         """Parse ``-level`` of ``model``, or ``F("level").desc(nulls_first=True)``.
 
         Raises ``FieldDoesNotExist`` or ``FieldError``.
         """
         path, descending, nulls_first = _parse_ordering(declared)
-        *relations, field = follow(model, path)
+        *relations, field = follow(model, path, annotated)
         for relation in relations:
             if not (relation.many_to_one or relation.one_to_one):
                 raise FieldError(f"{path}: {relation.name} may lead to several rows")
@@ -104,14 +106,19 @@ class Order:
     criteria: tuple[Criterion, ...]
 
     @classmethod
-    def parse(cls, model: type[models.Model], order: Sequence[str | F | OrderBy]) -> Order:
+    def parse(
+        cls,
+        model: type[models.Model],
+        order: Sequence[str | F | OrderBy],
+        annotated: Annotated = unannotated,
+    ) -> Order:
         """Parse Django's ordering syntax over ``model``. Raises ``FieldDoesNotExist`` or ``FieldError``."""
         if isinstance(order, str) or not isinstance(order, Sequence) or not order:
             raise FieldError('expected a sequence of criteria such as ("-level",)')
-        criteria = tuple(Criterion.parse(model, declared) for declared in order)
+        criteria = tuple(Criterion.parse(model, declared, annotated) for declared in order)
         if criteria[0].nulls_first:
             raise FieldError(f"{criteria[0].path}: nulls can't be first: a row without a score is not ranked")
-        columns = [tuple(field.name for field in follow(model, criterion.path)) for criterion in criteria]
+        columns = [tuple(field.name for field in follow(model, one.path, annotated)) for one in criteria]
         for at, column in enumerate(columns):
             if column in columns[:at]:
                 raise FieldError(f"{criteria[at].path} is named twice")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..queries.draws import Drawing, Ends, Limits, packed_bands
-from ..queries.query import Query, one, together
+from ..queries.draws import Drawing, Limits
+from ..queries.query import Query, one
 from ..queries.request import Call
 from ..redis.scripts import Script
 from .intersections import intersection
@@ -13,6 +13,7 @@ from .intersections import intersection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..redis.keys import Keys
     from .view import CombinedView
 
 __all__ = ["TestedDrawing"]
@@ -23,13 +24,13 @@ _SMALL: Final = 4
 """The most members of a side that is dealt whole."""
 
 _LOOK_UPS: Final = 400
-"""Look-ups of a round trip for either side, in each shard."""
+"""Look-ups of a round trip for either side."""
 
 _GATHERED: Final = 3000
 """Microseconds that it takes to gather up to 1,000 members of small groups."""
 
 _GATHERED_MEMBERS: Final = 1000
-"""The most members that a shard gathers: ``MOST`` in ``deal_tested.lua``."""
+"""The most members that are gathered: ``MOST`` in ``deal_tested.lua``."""
 
 _PATIENCE: Final = 200, 5_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
@@ -53,10 +54,10 @@ class TestedDrawing(Drawing):
         by_rank = self.draw.measure == "ranks"
         groups = any(clause.kind == "g" and not clause.negated for clause in self.view.scope.clauses)
         self._gathering = ("yes" if by_rank else "") if groups else "no"
-        """If shards gather the members of small groups: "yes", "no", or "" to let each choose."""
+        """If the members of small groups are gathered: "yes", "no", or "" to let each index that deals choose."""
 
-        self._gathered: dict[int, str] = {}
-        """The choice of each shard in this band."""
+        self._gathered: dict[str, str] = {}
+        """The choice of each index in this band, by the key of its members."""
 
         self._price = price = 1 + self.view.scope.look_ups
         """Look-ups for each card."""
@@ -82,24 +83,9 @@ class TestedDrawing(Drawing):
             except Anew:
                 pass
 
-    def _ends_of(self, band: int) -> Query[Ends]:
-        """Return the ends of a band. If it is one of ranks in several shards, and these gather small groups, each
-        returns all its members that may be in the band, and the nearest of all shards are kept."""
-        draw, hand = self.draw, self._hand
-        if not (self._find_ends and self._tests):
-            return (yield from super()._ends_of(band))
-        ends = "ranks", packed_bands((draw.bands[band],), "ranks"), b"", "", b""
-        words = [
-            [word for deck in decks for word in deck.ask_in_order(_GATHERED_MEMBERS)]
-            for decks in zip(*hand.decks, strict=True)
-        ]
-        yield from together([self._ask(shard, ends, some) for shard, some in enumerate(words)])
-        for is_above, (decks, count) in enumerate(zip(hand.decks, draw.bands[band], strict=True)):
-            cards = sorted((card for deck in decks for card in deck.cards if card), reverse=not is_above)
-            nearest = set(cards[: int(count)])
-            for deck in decks:
-                deck.keep(nearest)
-        return ends
+    @property
+    def read_at_once(self) -> int:
+        return _GATHERED_MEMBERS if self._tests else 0
 
     def _take(self, more: int) -> Query[bool]:
         may_go_on = yield from super()._take(more)
@@ -107,12 +93,11 @@ class TestedDrawing(Drawing):
             if not self._gathering:
                 self._gathering = "yes"
                 raise Anew
-            if self._uses_made or sum(self._inside.values()) > _READ:
+            if self._uses_made or self._inside > _READ:
                 self._tests = False
                 raise Anew
-            for side in self._hand.decks:
-                for deck in side:
-                    deck.read_on()
+            for side in self._hand.sides:
+                side.read_on()
         return may_go_on
 
     def _is_sparse(self) -> bool:
@@ -121,7 +106,7 @@ class TestedDrawing(Drawing):
         if not any(self._hand.lacks()):
             return False
         least, most = _PATIENCE
-        patience = max(least, min(sum(self._inside.values()) // 2, most)) // max(1, self._price // 2)
+        patience = max(least, min(self._inside // 2, most)) // max(1, self._price // 2)
         return self._hand.failed > patience or self._uses_made
 
     @property
@@ -139,13 +124,13 @@ class TestedDrawing(Drawing):
     def _cost_of_a_card(self, *, in_order: bool) -> int:
         return self._price * 4 if self._tests else super()._cost_of_a_card(in_order=in_order)
 
-    def _deal(self, shard: int, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
         if not self._tests:
-            return (yield from super()._deal(shard, arguments, cost, **how))
-        view, keys = self.view, self.shards.keys[shard]
+            return (yield from super()._deal(keys, arguments, cost, **how))
+        view = self.view
         key = intersection(view, keys)
         where = (keys.root, keys.root, keys.meta, keys.seen(self._text), key, *view.sets(keys))
-        gathering = self._gathered.get(shard, self._gathering)
+        gathering = self._gathered.get(keys.root, self._gathering)
         call = Call(
             DEAL_TESTED.using(view.ranks.package),
             where,
@@ -159,8 +144,8 @@ class TestedDrawing(Drawing):
         if reply[0] == b"dealt":
             made = reply[-1]
             if made == b"gathered":
-                self._gathered[shard] = "yes"
+                self._gathered[keys.root] = "yes"
             elif not self._gathering:
-                self._gathered[shard] = "no"
+                self._gathered[keys.root] = "no"
             self._made = made == b"made" and self._gathering == "no"
         return reply

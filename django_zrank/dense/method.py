@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from django.db.models.functions import DenseRank
 
-from ..methods import Method
+from ..methods import Method, Value
 from ..queries.query import Query
-from ..queries.sharded import ShardedView, Value
+from ..queries.view import View
+from ..redis.keys import Keys
 from ..store import Store
 from .checking import wrong_counts
-from .values import count_values
+from .values import read_values
 
 __all__ = ["Dense"]
 
@@ -28,8 +29,10 @@ class Dense(Method):
 
     writes = 3
 
-    def count_over_shards(self, sharded: ShardedView, bounds: Sequence[Value]) -> Query[list[int]]:
-        return count_values(sharded, bounds)
+    def read_values(
+        self, view: View, keys: Keys, bound: Value, skipped: int, count: int
+    ) -> Query[tuple[int, list[Value]]]:
+        return read_values(view, keys, bound, skipped, count)
 
     def check(
         self, store: Store, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]

@@ -1,13 +1,13 @@
 -- uses: built, clock, sides
 -- Count the members of a band on either side of a member, and deal some of them at random: all draws but the plain one
--- of sample_nearby.lua. The client takes from these cards who may be offered; from several shards, in turn.
+-- of sample_nearby.lua. The client takes from these cards who may be offered.
 --
 -- If the member isn't in this ranking, each side ends among the members with its score. Finding that position takes a
 -- search, so each side is dealt with all of these, and the client passes over those of the other side. The position is
 -- searched for only if they are more than a quarter of a side.
 --
 -- KEYS  ranking  sorted set that is drawn from
---       live     sorted set of the whole index, or of a shard
+--       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
 -- ARGV  generation that the client believes to be live
@@ -20,23 +20,18 @@
 --       score    of the asking member; '' to look it up
 --       stored   that member as it is stored; '' to look it up
 --       measure  'score', 'exact' (scores that may lie beyond 2^53), 'ranks', or 'between'
---       low      the band: its distances below and above, two doubles; for the measure 'exact', two 64-bit integers, high
---                byte first; for 'between', the score before which it begins, '(' before one that is in it
---       low_bytes   for 'between', the bytes of the first member in it, among those with the score 'low'; '' if it begins
---                with a score
---       high     for 'between', the score up to which it goes, '(' before one that is not in it
---       high_bytes  the bytes of the first member after it, among those with the score 'high'; '' if it ends with a score
+--       band     its distances below and above, two doubles; for the measure 'exact', two 64-bit integers, high byte first;
+--                for 'between', four texts, each after its length, 4 bytes, little-endian: the score before which it
+--                begins, '(' before one that is in it; the bytes of the first member in it, among those with that score,
+--                '' if it begins with a score; the score up to which it goes, '(' before one that is not in it; the bytes
+--                of the first member after it, among those with that score, '' if it ends with a score
 --       shown    '1' to return the members in 'seen'
 --       small    the most members of a side that is dealt whole
 --       barred   number of members that the client may have to pass over: as they may be on this side, more are dealt
---       below    number of members wanted with lower scores
---       below_most     number of members that may be dealt to find these
---       below_skipped  number of members that were dealt before, by the same numbers
---       below_numbers  random 48-bit numbers for all, 6 bytes each, little-endian; '' to deal in order
+--       below    of members with lower scores, in 4 bytes each, little-endian: the number wanted, the number that may be
+--                dealt to find these, and the number that were dealt before, by the same numbers; then random 48-bit numbers
+--                for all, 6 bytes each, little-endian; none to deal in order
 --       above    the same of those with higher scores
---       above_most
---       above_skipped
---       above_numbers
 -- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, the primary keys of the
 --         newest 1,000 members that were shown (the last one first), then for either side {its members, 'whole' or 'some'
 --         as it is dealt, then of each that is dealt the stored member, its score and, if there is a method, its rank less
@@ -45,9 +40,8 @@
 -- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
 
 local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, width, memberships, reverse, method, member, own, score, stored, measure, low, low_bytes, high,
-  high_bytes, shown, small, barred, below, below_most, below_skipped, below_numbers, above, above_most, above_skipped,
-  above_numbers = unpack(ARGV)
+local generation, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
+  barred, below, above = unpack(ARGV)
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
 require_live(meta, generation)
@@ -55,8 +49,7 @@ local me, refusal = asking_member(live, member, own, score, stored, layout)
 if refusal then
   return {refusal}
 end
-local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, {measure, low, low_bytes, high, high_bytes},
-  side_of(below, below_most, below_skipped, below_numbers), side_of(above, above_most, above_skipped, above_numbers),
-  tonumber(small), barred, layout)
+local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, measure, band, side_of(below),
+  side_of(above), tonumber(small), barred, layout)
 shown = shown == '1' and redis.call('ZREVRANGEBYSCORE', seen, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
 return {'dealt', me.stored, me.score, candidates, shown, below_dealt, above_dealt}

@@ -18,7 +18,7 @@
 --                were the first of its equals
 --                for scores: best and worst, each a score and its exact bytes, '' for no bound; and the number of members
 --                in between to leave out
---                for the sort key of a member of any shard: score, stored member, and the number of members to read
+--                for a sort key, whether or not its member is here: score, stored member, and the number of members to read
 --                before it; 'count' are read from there on
 -- Returns {'page', size of ranking, position of the first, number of members to the end or the worst score, rank of the
 --         first less 1, {stored member, score of each}}; {'not ranked'} if the member is not in the ranking; the errors

@@ -1,19 +1,14 @@
-"""The two sides of a band, dealt at random: by one server, or by several shards as if they were one.
-
-A side is one deck per shard. To deal the union of decks in uniform order, each is dealt in uniform order, and the one
-that gives the next card is chosen by the number of cards that each has left. Cards that must not be offered are passed
-over: what remains of a uniform order is uniform too.
-"""
+"""The two sides of a band, dealt at random. Cards that must not be offered are passed over: what remains of a uniform
+order is uniform too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from itertools import repeat
-from math import ceil, sqrt
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["SPARE", "Card", "Deck", "Hand"]
+__all__ = ["SPARE", "Asked", "Card", "Deck", "Hand", "Supply"]
 
 SPARE: Final = 8
 """Random numbers beyond one per card, in place of the few that are rejected so that every card is equally likely."""
@@ -23,8 +18,24 @@ Card: TypeAlias = tuple[float, bytes, int | None]
 """A member, in the order of members: its score, its stored form, and its rank less 1 if that was counted."""
 
 
+class Asked(NamedTuple):
+    """What is asked of a deck."""
+
+    wanted: int
+    """The number of cards that pass the tests."""
+
+    most: int
+    """The most cards that are dealt to find these."""
+
+    skipped: int
+    """The number of cards that were dealt before, by the same numbers."""
+
+    numbers: bytes
+    """Random numbers for all; none to deal in order."""
+
+
 class Deck:
-    """A side of a band in one shard, in random order as far as it has been dealt."""
+    """A side of a band, in random order as far as it has been dealt."""
 
     def __init__(self) -> None:
         self.left: int | None = None
@@ -39,29 +50,29 @@ class Deck:
         self._in_order: list[Card | None] | None = None
         """The cards read so far, of a deck that is read in order; None if cards are dealt."""
 
-    def ask(self, count: int, most: int, room: int, rng: Random) -> tuple[int, int, int, bytes]:
-        """Return the arguments that deal cards until ``count`` pass the tests, ``most`` at most. Random numbers are for
-        ``room`` cards: what the other side is too short for is dealt, too."""
+    def ask(self, count: int, most: int, room: int, rng: Random) -> Asked:
+        """Return what to ask so that cards are dealt until ``count`` pass the tests, ``most`` at most. Random numbers
+        are for ``room`` cards: what the other side is too short for is dealt, too."""
         # At first, a side that needn't give anything may have to make up for the other.
         self._asked = count > 0 or self.left is None
         if self._asked:
             needed = 6 * (self._dealt + room + SPARE)
             self._numbers += rng.randbytes(max(0, needed - len(self._numbers)))
-        return count, most, self._dealt, self._numbers if self._asked else b""
+        return Asked(count, most, self._dealt, self._numbers if self._asked else b"")
 
-    def ask_in_order(self, most: int) -> tuple[int, int, int, bytes]:
-        """Return the arguments that read up to ``most`` further members in order, for a deck of which most can't be
-        offered."""
+    def ask_in_order(self, most: int) -> Asked:
+        """Return what to ask so that up to ``most`` further members are read in order, for a deck of which most
+        can't be offered."""
         self._asked = True
         self.read_on()
-        return most, most, len(self._in_order or ()), b""
+        return Asked(most, most, len(self._in_order or ()), b"")
 
     def read_on(self) -> None:
         """Have it read in order from now on."""
         self._in_order = self._in_order or []
 
     def add(self, reply: Sequence[Any], step: int, rng: Random) -> None:
-        """Add the reply of a shard, with ``step`` words a card."""
+        """Add what was dealt, with ``step`` words a card."""
         if not self._asked and self.left is not None:
             return
         full, extent, *flat = reply
@@ -88,13 +99,21 @@ class Deck:
             taken = self._dealt - len(self.cards)
             self._dealt += len(found)
             self.cards[:0] = found[::-1]
-            # Members may have left the shard since the last round trip.
+            # Members may have left the band since the last round trip.
             self.left = max(full - taken, len(self.cards))
 
     def keep(self, cards: Set[Card]) -> None:
         """Leave out the other cards of a deck that was read to its end."""
         self.cards = [card for card in self.cards if card in cards]
         self.left = len(self.cards)
+
+    def giving(self) -> Deck | None:
+        """Return the deck whose last card is the next one of the side; None if none has been dealt."""
+        return self if self.cards else None
+
+    def share(self, wanted: int) -> int:
+        """Return the number of cards to ask for, so that ``wanted`` can be taken."""
+        return max(0, (wanted if self.left is None else min(wanted, self.left)) - len(self.cards))
 
     @property
     def lacks(self) -> bool:
@@ -107,79 +126,50 @@ class Deck:
         return self._in_order is not None
 
 
+class Supply(Protocol):
+    """A side of a band, from which a hand takes cards."""
+
+    @property
+    def left(self) -> int | None:
+        """Members in it that were not taken yet; None until they are counted."""
+
+    def giving(self) -> Deck | None:
+        """Return the deck whose last card is the next one; None if that has not been dealt, or there is none."""
+
+    def read_on(self) -> None:
+        """Have it read in order from now on."""
+
+
 class Hand:
     """The cards that are taken from both sides of a band, those below a member and those above it."""
 
-    def __init__(self, wanted: int, shards: int, rng: Random, *, reverse: bool) -> None:
+    def __init__(self, wanted: int, sides: Sequence[Supply], *, reverse: bool) -> None:
         half = wanted // 2
         self.goals = (half, wanted - half) if reverse else (wanted - half, half)
-        self.decks = [[Deck() for _ in range(shards)] for _ in self.goals]
+        self.sides = sides
         self.taken: tuple[list[Card], list[Card]] = ([], [])
         self.failed = 0
         """Cards that failed the tests."""
-
-        self._rng = rng
-        self._next: list[Deck | None] = [None, None]
-        """The deck of either side that gives the next card."""
-
-    def left(self, side: int) -> int | None:
-        """Return the number of cards that a side has left; None until they are counted."""
-        total = 0
-        for deck in self.decks[side]:
-            if deck.left is None:
-                return None
-            total += deck.left
-        return total
 
     def lacks(self) -> tuple[int, int]:
         """Return the number of cards that are still to be taken from either side: one makes up for what the other
         lacks."""
         below, above = self.goals[0] - len(self.taken[0]), self.goals[1] - len(self.taken[1])
-        no_below, no_above = self.left(0) == 0, self.left(1) == 0
+        no_below, no_above = (side.left == 0 for side in self.sides)
         if no_below and below > 0:
             above += below
         elif no_above and above > 0:
             below += above
         return 0 if no_below else max(0, below), 0 if no_above else max(0, above)
 
-    def share(self, side: int, deck: Deck, wanted: int) -> int:
-        """Return the number of cards to ask a deck for, so that its side hardly ever lacks any of ``wanted``."""
-        decks, total = self.decks[side], self.left(side)
-        if total is None or deck.left is None:
-            mean = wanted / len(decks)
-        else:
-            mean = wanted * deck.left / (total or 1)
-            wanted = min(wanted, deck.left)
-        if len(decks) > 1:
-            wanted = min(wanted, ceil(mean + 2 * sqrt(mean)))
-        return max(0, wanted - len(deck.cards))
-
     def take(self, side: int, count: int) -> list[Card]:
         """Take up to ``count`` cards that pass the tests; fewer if those dealt run out."""
         found: list[Card] = []
-        while len(found) < count:
-            deck = self._next[side] or self._choose(side)
-            if not deck:
-                break
-            if deck.cards:
-                card = deck.cards.pop()
-                deck.left = (deck.left or 0) - 1
-                self._next[side] = None
-                if card is None:
-                    self.failed += 1
-                else:
-                    found.append(card)
-            elif deck.lacks:
-                self._next[side] = deck  # whoever it deals next
-                break
+        while len(found) < count and (deck := self.sides[side].giving()):
+            card = deck.cards.pop()
+            deck.left = (deck.left or 0) - 1
+            if card is None:
+                self.failed += 1
             else:
-                self._next[side] = None
+                found.append(card)
         return found
-
-    def _choose(self, side: int) -> Deck | None:
-        """Return the deck that gives the next card of a side; None if all are empty."""
-        decks = self.decks[side]
-        if len(decks) == 1:
-            return decks[0] if decks[0].left else None
-        lefts = [deck.left or 0 for deck in decks]
-        return self._rng.choices(decks, lefts)[0] if any(lefts) else None

@@ -14,8 +14,8 @@ from ..codec.units import Number
 from ..members import halves
 from ..redis import scripts
 from ..redis.keys import Keys
-from .decks import SPARE, Card, Hand
-from .query import Query, Shards, one, together
+from .decks import SPARE, Asked, Card, Deck, Hand
+from .query import Query, one
 from .request import FEW, Blocking, Call, Request
 from .view import View
 
@@ -25,12 +25,15 @@ __all__ = [
     "Drawing",
     "Ends",
     "Limits",
-    "Moved",
     "Point",
     "Sample",
+    "Table",
     "forget_seen",
     "remember_shown",
 ]
+
+_SIDE: Final = struct.Struct("<3I")
+"""What is asked of a side, before its random numbers."""
 
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""
@@ -44,8 +47,8 @@ _RANKED_AT_ONCE: Final = 25
 _MOST_TRIED: Final = 5000
 """The most members that are tested by the database."""
 
-Ends = tuple[str, str | bytes, bytes, str, bytes]
-"""The ends of a band as ``deal.lua`` takes them: the measure, and four words."""
+Ends = tuple[str, bytes]
+"""The ends of a band as ``deal.lua`` takes them: the measure, and the band."""
 
 
 class Sample(NamedTuple):
@@ -114,7 +117,8 @@ class Draw(NamedTuple):
     """The same bands as the caller gave them."""
 
     sort_key: tuple[float, bytes] | None = None
-    """The score of the member and its stored form, if the caller knows them. Saves a round trip over shards."""
+    """The score of the member and its stored form, if the caller knows them. Saves a round trip where the index that
+    holds the member isn't the only one to deal."""
 
     where: Where | None = None
     """A condition that only the database can test."""
@@ -139,7 +143,7 @@ class Draw(NamedTuple):
         depends on their number alone, so it favours nobody."""
         is_found = not self.at or self.member is None  # by the short script
         if not view.is_plain or self.measure != "score" or not is_found or self.remember or self.where:
-            return (yield from self.begin(view, Shards((keys,)), self.at and self.at[:2]).run())
+            return (yield from self.begin(view, keys).run())
         wanted, excluded = self.wanted, self.excluded
         numbers = 6 * ((3 if excluded else 1) * wanted + 2 * SPARE)
         arguments = (
@@ -171,17 +175,17 @@ class Draw(NamedTuple):
             ):
                 # The same random numbers would depend on what has failed.
                 again = self if self.seed is None else self._replace(seed=f"{self.seed!r} again")
-                return (yield from again.begin(view, Shards((keys,)), self.at and self.at[:2]).run())
+                return (yield from again.begin(view, keys).run())
         return Sample(band - 1, candidates, cards, is_ranked=True)
 
-    def begin(self, view: View, shards: Shards, me: tuple[float, bytes] | None, **how: Any) -> Drawing:
-        """Begin to draw among the members of a view; ``how``: arguments of the drawing."""
-        drawing: Drawing = (view.drawing or Drawing)(self, view, shards, me, **how)
+    def begin(self, view: View, keys: Keys) -> Drawing:
+        """Begin to draw among the members of a view."""
+        drawing: Drawing = (view.drawing or Drawing)(self, view, keys, self.at and self.at[:2])
         return drawing
 
 
 class Limits(NamedTuple):
-    """The most members of a side, in each shard, that a round trip returns."""
+    """The most members of a side that a round trip returns."""
 
     small: int = 16
     """Those of a side that is dealt whole, so that small bands take one round trip."""
@@ -194,32 +198,28 @@ class Limits(NamedTuple):
 LIMITS: Final = Limits()
 
 
-class Moved(Exception):
-    """The member no longer has the sort key that the caller gave."""
+class Table:
+    """The members of a band that one index deals: a deck below the asking member, and one above it."""
+
+    def __init__(self, keys: Keys, *, is_own: bool) -> None:
+        """``is_own``: True if the index holds the asking member."""
+        self.keys, self.is_own = keys, is_own
+        self.decks = Deck(), Deck()
+        self.inside: int | None = None
+        """The number of members in the band; None until they are counted."""
 
 
 class Drawing:
-    """A draw that is under way: shards deal cards, and those that may be offered are taken."""
+    """A draw that is under way: cards are dealt, and those that may be offered are taken."""
 
-    def __init__(
-        self,
-        draw: Draw,
-        view: View,
-        shards: Shards,
-        me: tuple[float, bytes] | None = None,
-        *,
-        check: bool = False,
-        ends: Callable[[int], Query[Ends]] | None = None,
-    ) -> None:
-        """``me``: the asking member, or what would stand there; None if it is looked up, in the one shard. ``check``:
-        raise ``Moved`` if it has another sort key. ``ends``: finds the ends of a band of ranks, by its number; one
-        shard finds them itself."""
-        self.draw, self.view, self.shards, self.me = draw, view, shards, me
+    def __init__(self, draw: Draw, view: View, keys: Keys, me: tuple[float, bytes] | None = None) -> None:
+        """``keys``: those of the index that holds the asking member. ``me``: that member, or what would stand there;
+        None if it is looked up."""
+        self.draw, self.view, self.keys, self.me = draw, view, keys, me
         self.limits = LIMITS
-        self._standing, self._find_ends = "checked" if check else "own", ends
+        self._standing = "own"
         self._rng = draw.chance
         self._text = draw.member or ""
-        self._own = None if draw.member is None else shards.of(self._text)
         self._trips = self._tried = 0
         self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
         """Members that were shown before, by their primary keys: numbered in this order; None until they are read."""
@@ -244,8 +244,8 @@ class Drawing:
         chosen += again[: draw.wanted - len(chosen)]
         if draw.remember and chosen:
             members = [self._split(stored)[1] for _, stored, _ in chosen]
-            yield from remember_shown(self.shards.own(self._text), self._text, draw.remember, members)
-        candidates = sum(self._inside.values()) if self._counts_candidates else None
+            yield from remember_shown(self.keys, self._text, draw.remember, members)
+        candidates = self._inside if self._counts_candidates else None
         is_ranked = self._trips == 1 and all(before is not None for *_, before in chosen)
         return Sample(band, candidates, chosen, is_ranked)
 
@@ -260,22 +260,15 @@ class Drawing:
 
     def _from_band(self, band: int) -> Query[bool]:
         """Take cards from a band until there are enough. Return False if the member is not ranked."""
-        draw, view = self.draw, self.view
-        self._hand = Hand(draw.wanted, len(self.shards.keys), self._rng, reverse=view.reverse)
+        draw = self.draw
+        self._hand = self._begin()
         self._known: set[bytes] = set()
-        self._inside: dict[int, int] = {}
         self._passed_over.clear()
         ends = yield from self._ends_of(band)
         more = max(2, 8 // draw.wanted) if draw.where else 1
         while any(lacks := self._hand.lacks()):
-            queries: list[Query[Any]] = [
-                self._ask(shard, ends, words) for shard, words in self._wants(lacks, more).items()
-            ]
             self._trips += 1
-            if len(queries) == 1:
-                yield from queries[0]
-            else:
-                yield from together(queries)
+            yield from self._dealing(ends, lacks, more)
             if self.me is None:
                 return False
             if not (yield from self._take(more)):
@@ -283,91 +276,123 @@ class Drawing:
             more = min(2 * more, _MOST_TRIED)
         return True
 
+    def _begin(self) -> Hand:
+        """Return the hand of a band of which no card is dealt."""
+        self._table = Table(self.keys, is_own=self.draw.member is not None)
+        return Hand(self.draw.wanted, self._table.decks, reverse=self.view.reverse)
+
     def _ends_of(self, band: int) -> Query[Ends]:
-        if self._find_ends:
-            return (yield from self._find_ends(band))
+        """Return the ends of a band, as they are given."""
+        yield from ()
+        return self._given_ends(band)
+
+    @property
+    def read_at_once(self) -> int:
+        """The most members of a band of ranks, if all of them are read before any is drawn; 0 if they are dealt."""
+        return 0
+
+    def _given_ends(self, band: int) -> Ends:
         draw = self.draw
-        return draw.measure, packed_bands((draw.bands[band],), draw.measure), b"", "", b""
+        return draw.measure, packed_bands((draw.bands[band],), draw.measure)
+
+    def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
+        """Have cards dealt, so that ``more`` times what either side lacks can be taken. Nothing is asked if they are dealt
+        already: where those of one side have failed, the other one makes up for them."""
+        if asked := self._wants(self._table, lacks, more):
+            yield from self._ask(self._table, ends, asked)
+
+    @property
+    def _inside(self) -> int:
+        """The number of members in the band."""
+        return self._table.inside or 0
+
+    def _share(self, table: Table, side: int, wanted: int) -> int:
+        """Return the number of cards of a side to ask for, so that ``wanted`` can be taken."""
+        return table.decks[side].share(wanted)
 
     @property
     def _barred(self) -> int:
         """A bound of the members that are passed over."""
         return len(self.draw.excluded) + (LIMITS.small if self._shown is None else len(self._shown))
 
-    def _wants(self, lacks: Sequence[int], more: int) -> dict[int, list[Any]]:
-        """Return what to ask each shard for, so that ``more`` times what either side lacks can be taken."""
-        hand, wants = self._hand, dict[int, list[Any]]()
-        barred, limits = self._barred, self.limits
-        for shard in range(len(self.shards.keys)):
-            counts = [0, 0]
-            for side, lack in enumerate(lacks):
-                deck = hand.decks[side][shard]
-                if lack and deck.lacks:
-                    counts[side] = min(limits.cards, hand.share(side, deck, lack * more))
-            mosts = [count and self._most_for(count) for count in counts]
-            words: list[Any] = []
-            for side, count in enumerate(counts):
-                deck, left = hand.decks[side][shard], hand.left(side)
-                # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
-                is_barred = (
-                    left is not None and left <= 2 * barred and (left <= 2 * LIMITS.page or more > _LONG)
-                )
-                if count and (deck.is_read or is_barred):
-                    words += deck.ask_in_order(limits.page)
-                else:
-                    words += deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng)
-            if any(counts) or shard not in self._inside:
-                wants[shard] = words
-        return wants
+    @property
+    def _barred_here(self) -> int:
+        """A bound of those that one table is expected to hold."""
+        return self._barred
+
+    def _wants(self, table: Table, lacks: Sequence[int], more: int) -> list[Asked]:
+        """Return what to ask of a table, so that ``more`` times what either side lacks can be taken; nothing if it is
+        known, and needn't deal any."""
+        barred, limits, counts = self._barred, self.limits, [0, 0]
+        for side, lack in enumerate(lacks):
+            if lack and table.decks[side].lacks:
+                counts[side] = min(limits.cards, self._share(table, side, lack * more))
+        mosts = [count and self._most_for(count) for count in counts]
+        asked: list[Asked] = []
+        for side, count in enumerate(counts):
+            deck, left = table.decks[side], self._hand.sides[side].left
+            # So many may be barred that to read takes less than to deal: of a large side only after that was tried.
+            is_barred = left is not None and left <= 2 * barred and (left <= 2 * LIMITS.page or more > _LONG)
+            if count and (deck.is_read or is_barred):
+                asked.append(deck.ask_in_order(limits.page))
+            else:
+                asked.append(deck.ask(count, mosts[side], 3 * (sum(mosts) + 2), self._rng))
+        return asked if any(counts) or table.inside is None else []
 
     def _most_for(self, count: int) -> int:
         """Return the number of cards that may be dealt to find ``count``."""
         return count
 
-    def _ask(self, shard: int, ends: Ends, words: Sequence[Any]) -> Query[None]:
-        """Ask a shard for cards."""
-        draw, view, keys, me = self.draw, self.view, self.shards.keys[shard], self.me
-        is_own, is_alone = shard == self._own, len(self.shards.keys) == 1
+    @property
+    def _tells_ranks(self) -> bool:
+        """True if cards are dealt with their ranks. Positions of several round trips can't be compared: those ranks are
+        counted when they are used."""
+        view = self.view
+        return (
+            self._trips == 1
+            and view.ranking is not None
+            and not (view.searches_ties and self.draw.wanted > _RANKED_AT_ONCE)
+        )
+
+    def _ask(self, table: Table, ends: Ends, asked: Sequence[Asked]) -> Query[None]:
+        """Have cards of a table dealt."""
+        draw, view, keys, me = self.draw, self.view, table.keys, self.me
+        is_own, ranks = table.is_own, self._tells_ranks
         reads_shown = is_own and self._shown is None
-        # Positions of several round trips can't be compared: those ranks are counted when they are used.
-        ranks = is_alone and self._trips == 1 and view.ranking is not None
-        ranks = ranks and not (view.searches_ties and draw.wanted > _RANKED_AT_ONCE)
         width, memberships, reverse, method = view.order
-        barred = 0 if shard in self._inside else -(-self._barred // len(self.shards.keys))
+        barred = self._barred_here if table.inside is None else 0
         arguments = (
             *(keys.generation, width, memberships, reverse, method if ranks else ""),
             *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
             *(*ends, int(reads_shown), self.limits.small, barred),
-            *words,
+            *(_SIDE.pack(*some[:3]) + some.numbers for some in asked),
         )
-        cards = words[1] + words[5] + min(200, (words[0] + words[4] + 4) * 2 if barred else 0)
-        each = self._cost_of_a_card(in_order=not (words[3] or words[7]))
+        below, above = asked
+        cards = below.most + above.most + min(200, (below.wanted + above.wanted + 4) * 2 if barred else 0)
+        each = self._cost_of_a_card(in_order=not (below.numbers or above.numbers))
         each += 60 if ranks and view.searches_ties else 0
-        cost = 60 + each * cards + (words[2] + words[6]) // 2 + (_REMEMBERED if reads_shown else 0)
+        cost = 60 + each * cards + (below.skipped + above.skipped) // 2 + (_REMEMBERED if reads_shown else 0)
         light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
         # Replicas may not have seen who was shown.
-        reply = yield from self._deal(shard, arguments, cost, light=light, writes=reads_shown)
+        reply = yield from self._deal(keys, arguments, cost, light=light, writes=reads_shown)
         if reply[0] == b"not ranked":
             return
-        if reply[0] == b"moved":
-            raise Moved
         if is_own:
             self._standing = "own"  # the member was there at one moment of the draw
-        _, stored, score, self._inside[shard], shown, below, above, *_ = reply
+        _, stored, score, table.inside, shown, *sides = reply
         if reads_shown:
             self._shown = {who: at for at, who in enumerate(reversed(shown))}
         self.me = me or (float(score), stored)
-        for decks, side in zip(self._hand.decks, (below, above), strict=True):
-            decks[shard].add(side, 3 if ranks else 2, self._rng)
+        for deck, side in zip(table.decks, sides, strict=False):
+            deck.add(side, 3 if ranks else 2, self._rng)
 
     def _cost_of_a_card(self, *, in_order: bool) -> int:
         """Return the microseconds that a card takes, about."""
         return 1 if in_order else 4
 
-    def _deal(self, shard: int, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
-        """Have a shard deal. Return its reply."""
-        keys = self.shards.keys[shard]
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+        """Have cards dealt. Return the reply."""
         return self.view.read(keys, scripts.DEAL, arguments, cost, (keys.seen(self._text),), **how)
 
     def _take(self, more: int) -> Query[bool]:

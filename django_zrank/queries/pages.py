@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
@@ -80,8 +81,8 @@ class PageAbove(NamedTuple):
 
 
 class PageBeside(NamedTuple):
-    """Up to ``limit`` members before a sort key, or after it and, first of all, a member that still has it. As every
-    round trip continues from a sort key, a member that doesn't move is neither left out nor repeated."""
+    """Up to ``limit`` members before a sort key; or after it, with a member that still has it before these. A member
+    that doesn't move is neither left out nor repeated, however many round trips it takes."""
 
     score: float
     stored: bytes
@@ -89,27 +90,34 @@ class PageBeside(NamedTuple):
     is_after: bool
 
     def query(self, view: View, keys: Keys) -> Query[Page]:
-        whole: Page | None = None
-        members: list[tuple[bytes, float]] = []
-        start, left = (self.stored, self.score), self.limit
-        while True:
-            # After a sort key, one more is read: the member that has it.
-            count = min(left, _CHUNK - 1) + self.is_after
-            stored, score = start
+        def read(score: float, stored: bytes, count: int) -> Query[Page]:
             ahead, back = (count, 0) if self.is_after else (0, count)
             arguments = (keys.generation, *view.order, ahead, count, "sort key", repr(score), stored, back)
-            light = count <= FEW
-            reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=light)
-            page: Page = parse_page(reply)  # type: ignore[assignment]
-            is_there = page.members[:1] == [start]
-            left -= len(page.members) - is_there
-            found = page.members[whole is not None and is_there :]
+            reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=count <= FEW)
+            return parse_page(reply)  # type: ignore[return-value]
+
+        return self.in_pieces(read, _CHUNK)
+
+    def in_pieces(self, read: Callable[[float, bytes, int], Query[Page]], most: int) -> Query[Page]:
+        """Read a page in pieces of ``most`` members, each from the sort key at the end of the one before. ``read``
+        returns so many members on one side of a sort key."""
+        members: list[tuple[bytes, float]] = []
+        stored, score, left = self.stored, self.score, self.limit
+        behind = first = None
+        while True:
+            count = min(left, most) + self.is_after  # one more: the member that has the sort key
+            page = yield from read(score, stored, count)
+            left -= len(page.members) - (page.members[:1] == [(stored, score)])
+            known = {one for one, _ in members}
+            found = [one for one in page.members if one[0] not in known]
             members = [*members, *found] if self.is_after else [*found, *members]
-            if whole is None or not self.is_after:
-                whole = page
+            if first is None or not self.is_after:
+                first = page
+            if behind is None or self.is_after:
+                behind = page.following - len(page.members)
             if left <= 0 or len(page.members) < count:
-                return whole._replace(members=members)
-            start = found[-1 if self.is_after else 0]
+                return first._replace(members=members, following=len(members) + behind)
+            stored, score = page.members[-1 if self.is_after else 0]
 
 
 class PageBetween(NamedTuple):

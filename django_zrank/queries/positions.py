@@ -45,8 +45,8 @@ class Locate(NamedTuple):
     members: Sequence[str]
 
     sort_keys: Sequence[tuple[float, bytes]] = ()
-    """The sort key with which each was found: its score and stored form. Saves a round trip over shards, which count
-    the members before these sort keys; otherwise the members are looked up anyway."""
+    """The sort key with which each was found: its score and stored form. Saves a round trip if several indexes hold the
+    members, and count those before these sort keys; otherwise the members are looked up anyway."""
 
     checked: bool = False
     """True to look the members up unless all of them still have these sort keys."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..redis.keys import Keys
-from ..shards.names import shard_of
 from .request import FULL, Blocking, Call, Request
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ __all__ = [
     "Question",
     "Send",
     "Several",
-    "Shards",
     "Step",
     "drive",
     "merged",
@@ -177,41 +175,3 @@ class Several(Generic[Answer]):
     def joined(self, queries: Sequence[Query[Answer]]) -> Query[list[Answer]]:
         """Answer the questions together."""
         return together(queries, at_once=self.at_once)
-
-
-class Shards(NamedTuple):
-    """The shards of an index."""
-
-    keys: tuple[Keys, ...]
-    """The keys of the live generation of each shard, in order."""
-
-    @property
-    def generation(self) -> str:
-        """The live generations; '' if one of the shards has none."""
-        generations = [keys.generation for keys in self.keys]
-        return ",".join(generations) if all(generations) else ""
-
-    def of(self, member: str) -> int:
-        """Return the number of the shard of a member."""
-        return shard_of(member, len(self.keys))
-
-    def own(self, member: str) -> Keys:
-        """Return the keys of the shard of a member."""
-        return self.keys[self.of(member)]
-
-    def split(self, members: Iterable[str]) -> dict[int, list[str]]:
-        """Group members by the numbers of their shards."""
-        found: dict[int, list[str]] = {}
-        for member in members:
-            found.setdefault(self.of(member), []).append(member)
-        return found
-
-    def each(
-        self, ask: Callable[..., Query[Answer]], members: Iterable[str] | None = None
-    ) -> Query[list[Answer]]:
-        """Return the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
-        own."""
-        if members is None:
-            return together([ask(keys) for keys in self.keys])
-        own = self.split(members)
-        return together([ask(self.keys[shard], some) for shard, some in own.items()])

@@ -23,7 +23,7 @@ _PAGE: Final = 500
 """The values of a facet that are read in one round trip."""
 
 _FIRST: Final = 60
-"""Those in the first one: so many that 16 shards answer together."""
+"""Those in the first one: so many that 16 indexes answer together."""
 
 _COST: Final = 3
 """Microseconds that the server takes for a value."""

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.core.cache import caches
+from django.utils.module_loading import import_string
 
 from ..conf import get_settings, key_prefix
 from ..declaration import Declaration
@@ -25,9 +26,8 @@ def reader_of(index: Declaration) -> Reader:
 
 @cache
 def _reader_of(index: Declaration, prefix: str) -> Reader:
-    from .reader import Reader, ShardedReader
-
-    return Reader(index) if len(index.holders) == 1 else ShardedReader(index)
+    reader: Reader = import_string(index.reader)(index)
+    return reader
 
 
 _is_loaded = False

@@ -12,13 +12,10 @@ from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnhealthy, NotBuilt
 from ..hooks import sources
-from ..queries.positions import BareScore
-from ..queries.query import Once, Query, Question, Shards, together
+from ..queries.query import Once, Query, Question
 from ..queries.request import Blocking, Swapped
-from ..queries.sharded import over_shards
 from ..queries.view import View
 from ..store import Health, Store
-from . import reader_of
 from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
@@ -27,7 +24,7 @@ from .trust import may_be_believed, may_be_written
 if TYPE_CHECKING:
     from .loops import Loop
 
-__all__ = ["Reader", "ShardedReader"]
+__all__ = ["Reader"]
 
 Answer = TypeVar("Answer")
 
@@ -88,7 +85,7 @@ class Reader(Executor):
     def gathering(
         self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
     ) -> Query[list[Answer]]:
-        """The steps to the answers of all shards, each about its own of the ``members``."""
+        """The steps to the answers of all that hold the index, each about its own of the ``members``: of this one."""
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
@@ -151,51 +148,3 @@ class Reader(Executor):
             if not is_writable:
                 raise self.not_accepted()
         self._acceptance_trust.begin(loop, now)
-
-
-class ShardedReader(Reader):
-    """Answers questions about one index by requests to all of its shards.
-
-    Shards may be of different generations, as they are swapped one by one, but never of different declarations.
-    """
-
-    def __init__(self, index: Declaration) -> None:
-        super().__init__(index)
-        self.parts = [reader_of(part) for part in index.holders]
-        self.swaps += len(self.parts)  # a rebuild swaps them one by one
-
-    @property
-    def believed(self) -> Shards | None:  # type: ignore[override]
-        live = [part.believed for part in self.parts]
-        return Shards(tuple(live)) if all(live) else None  # type: ignore[arg-type]
-
-    def learning(self) -> Query[Shards]:  # type: ignore[override]
-        return Shards(tuple((yield from together([part.learning() for part in self.parts]))))
-
-    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
-        """The steps to the answer, from one shard if that is enough."""
-        if isinstance(question, BareScore):
-            return reader_of(self.index.holder_of(question.member)).asking(question, view, server)
-        return super().asking(question, view, server)
-
-    def _request(  # type: ignore[override]
-        self, question: Question[Answer], view: View, live: Shards
-    ) -> Query[Answer]:
-        if not live.generation:
-            raise Swapped
-        if not all(self.index.declares(keys.generation) for keys in live.keys):
-            raise self.declared_otherwise()
-        return over_shards(question, view, live)
-
-    def gathering(
-        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
-    ) -> Query[list[Answer]]:
-        return self.running(lambda live: live.each(ask, members))  # type: ignore[attr-defined]
-
-    def requiring_health(self, loop: Loop | None = None) -> Query[list[Health]]:  # type: ignore[override]
-        """The steps that check the servers of all shards in one round trip, and trust them for a second. Return what
-        they found."""
-        now = monotonic()
-        found = yield from together([part.requiring_health(loop) for part in self.parts])
-        self.trust.begin(loop, now)
-        return found

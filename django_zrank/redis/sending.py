@@ -20,8 +20,8 @@ before it turns to another client."""
 
 
 def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
-    """Return the numbers of the calls of each round trip, so that none holds a server for long: shards may lie on one.
-    A transaction about one shard is not cut. ``client``: needed if it knows several servers.
+    """Return the numbers of the calls of each round trip, so that none holds a server for long: several indexes may
+    lie on one. A transaction about one of them is not cut. ``client``: needed if it knows several servers.
     """
     calls = request.calls
     if sum(call.cost for call in calls) <= _MOST:
@@ -29,11 +29,11 @@ def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
     for at, call in enumerate(calls):
-        server, shard = server_of(client, call.keys[0]), tag_of(call.keys[0])
+        server, tag = server_of(client, call.keys[0]), tag_of(call.keys[0])
         trip, spent, before = last.get(server, (0, 0, ""))
-        if spent and spent + call.cost > _MOST and not (request.atomic and shard == before):
+        if spent and spent + call.cost > _MOST and not (request.atomic and tag == before):
             trip, spent = trip + 1, 0
-        last[server] = trip, spent + call.cost, shard
+        last[server] = trip, spent + call.cost, tag
         if trip == len(trips):
             trips.append([])
         trips[trip].append(at)

@@ -621,8 +621,8 @@ class LeaderboardViewSet(IndexViewSet):
             shown = [entry for entry in page if rows is None or entry.pk in rows]
             if shown:
                 break
-        is_last = not shown or (shown[-1] == page[-1] and not page.has_next)
-        is_first = not shown or (shown[0] == page[0] and not page.has_previous)
+        is_last = not (shown and page.has_next)
+        is_first = not (shown and page.has_previous)
         return Response(
             {
                 "next": None if is_last else self._get_link(after=ranking.cursor(shown[-1])),

@@ -33,6 +33,10 @@ class ShardedIndex(Declaration[Member]):
     def division(self) -> str:
         return "django_zrank.shards.division" if len(self.holders) > 1 else ""
 
+    @property
+    def reader(self) -> str:
+        return "django_zrank.shards.reader.ShardedReader" if len(self.holders) > 1 else super().reader
+
     @cached_property
     def holders(self) -> tuple[Self, ...]:
         """The shards, in order; the index itself if it has one."""

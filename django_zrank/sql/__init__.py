@@ -224,7 +224,7 @@ def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, in
     """Count the members of each value of a facet, by the names of the values' rankings."""
     facet = question.facet
     everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
-    ours = everybody.filter(pk__in=rows.passing.values("pk"))
+    ours = rows.index.annotate(everybody).filter(pk__in=rows.passing.values("pk"))
     columns: dict[str, Any] = {
         f"zrank_facet_{at}": facet.kind(path).comparable(path, rows.connection)
         for at, path in enumerate(facet.paths)

@@ -11,7 +11,6 @@ from django.db.models import F, Func, Q, Value, Window
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Collate, RowNumber
 
-from ..codec.fields import follow
 from ..codec.filters import Condition
 from ..codec.layout import StoredMember
 from ..codec.units import Number, is_queryable
@@ -110,15 +109,15 @@ class Rows:
         if not _may_repeat_rows(queryset):
             return queryset  # type: ignore[no-any-return]
         if ranked is None:
-            ranked = models.QuerySet[Any](self.index.model, using=self.index.get_using())
+            ranked = self.index.annotate(models.QuerySet[Any](self.index.model, using=self.index.get_using()))
         return ranked.filter(pk__in=queryset.values("pk"))
 
     @cached_property
     def columns(self) -> list[Any]:
         """The columns of all criteria, then those of attachments, as ``values_list()`` takes them."""
         kinds = [(one.path, one.kind) for one in self.order.criteria]
-        held, at = self.connection.vendor, self.connection
-        criteria = [kind.comparable(path, at) if held in kind.held else path for path, kind in kinds]
+        vendor, at = self.connection.vendor, self.connection
+        criteria = [kind.comparable(path, at) if kind.readable(vendor) else path for path, kind in kinds]
         return criteria + [fastest(self.index, path) for path in self.index.attached_paths()]
 
     @cached_property
@@ -222,7 +221,7 @@ class Rows:
     def column(self, path: str) -> str:
         """Return the path of the column at the end of relations: their own lookups compare with values only, not with
         expressions."""
-        *_, field = follow(self.index.model, path)
+        *_, field = self.index.follow(path)
         while field.is_relation:
             field = getattr(field, "target_field", None) or field.related_model._meta.pk
             path = f"{path}__{field.name}"

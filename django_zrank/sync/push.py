@@ -15,7 +15,6 @@ from django.db import connections
 from django.utils import timezone
 
 from ..codec.units import Number
-from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
@@ -197,9 +196,9 @@ def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, lis
     return found
 
 
-def _place(index: Declaration) -> tuple[str, str, str]:
+def _place(index: Declaration) -> tuple[str, str]:
     """Return what tells apart indexes whose epochs are kept."""
-    return get_settings().key_prefix, index.name, index.get_using()
+    return index.name, index.get_using()
 
 
 def known(index: Declaration, epoch: Epoch) -> Epoch:

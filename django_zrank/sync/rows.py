@@ -28,7 +28,6 @@ from django.db.models.expressions import OrderBy
 from django.template.defaultfilters import pluralize
 
 from ..capture.watched_tables import every_row
-from ..codec.fields import follow
 from ..codec.kinds import kind_of
 from ..codec.units import Number, is_queryable
 from ..conf import get_settings
@@ -65,7 +64,8 @@ class _Readable(Func):
     output_field = TextField()
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
+        template = f"+{self.extra.get('template', self.template)}"
+        return self.as_sql(compiler, connection, template=template, **extra)
 
     def get_db_converters(self, connection: Any) -> list[Any]:
         (column,) = self.get_source_expressions()
@@ -164,7 +164,7 @@ def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
     if index.faceting.many:
         rows = every_row(index.model, index.get_using())
         # Not pk__in: SQLite would first list all ranked rows, even for one member.
-        ranked = rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by()))
+        ranked = index.annotate(rows.filter(Exists(index.get_ranked(Q(pk=OuterRef("pk"))).order_by())))
         order_by = (*order_by, "pk")
     else:
         ranked = index.get_ranked()
@@ -252,7 +252,7 @@ def _columns(index: Declaration) -> list[str]:
 def fastest(index: Declaration, path: str) -> str | Func:
     """Return the expression by which a column is read. A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
-    *_, field = follow(index.model, path)
+    *_, field = index.follow(path)
     kind = kind_of(field)
     if path != "pk" and (template := kind.reading(vendor)):
         return _Readable(path, template=template)

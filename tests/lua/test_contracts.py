@@ -24,9 +24,7 @@ from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import Bound, PageAt, PageBetween
 from django_zrank.queries.positions import Locate, Placements
-from django_zrank.queries.query import Shards
 from django_zrank.queries.request import Call
-from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
@@ -45,6 +43,9 @@ NAMED = {script.name: script for script in SCRIPTS}
 
 def ask_shards(store: Store, question: Any, **how: Any) -> Any:
     """The answer to a question over shards, of which there is one."""
+    from django_zrank.shards.members import Shards
+    from django_zrank.shards.queries import over_shards
+
     return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
 
 

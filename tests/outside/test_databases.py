@@ -40,10 +40,13 @@ from django_zrank.embedded import EmbeddedServer
 from django_zrank.registry import registry
 from tests.galera import PROVIDER, Node
 from tests.projects import LIVE, SETTINGS, Project
+from tests.settings import DATABASE
 from tests.testapp.models import Competitor
 from tests.torture.databases import DatabaseServer, MariaDB, PostgreSQL
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+WITHOUT_TRANSACTIONS = "MyISAM" if DATABASE == "mysql" else "Aria"
 
 
 def only(*vendors: str) -> pytest.MarkDecorator:
@@ -381,11 +384,13 @@ def test_tables_of_ours_in_an_engine_without_transactions(declare: Callable[...,
     with connection.cursor() as cursor:
         tables = {name for name in connection.introspection.table_names(cursor) if name.startswith("zrank_")}
     assert tables == {"zrank_mark", "zrank_batch", "zrank_generation", "zrank_job", "zrank_capture"}
+    if DATABASE == "mysql":
+        tables = {"zrank_mark"}  # the only one whose keys aren't too long for MyISAM
     for table in sorted(tables - {"zrank_job"}):  # a job is written alone
-        execute(f"ALTER TABLE {table} ENGINE=Aria")
+        execute(f"ALTER TABLE {table} ENGINE={WITHOUT_TRANSACTIONS}")
         try:
             said = run("check", databases=["default"])
-            assert f"zrank.E046) Database 'default': {table} has the engine Aria" in said
+            assert f"zrank.E046) Database 'default': {table} has the engine {WITHOUT_TRANSACTIONS}" in said
             assert verdict() == "UNCAPTURED"
             assert table in run("sync_zrank", index.name)
         finally:
@@ -401,11 +406,10 @@ def test_tables_of_ours_without_transactions_where_receivers_leave_marks(
     settings.ZRANK = {"CAPTURE": "signals"}
     declare(Competitor, "-points")
     assert "E046" not in run("check", databases=["default"])
-    execute("ALTER TABLE zrank_mark ENGINE=Aria")
+    execute(f"ALTER TABLE zrank_mark ENGINE={WITHOUT_TRANSACTIONS}")
     try:
-        assert "zrank.E046) Database 'default': zrank_mark has the engine Aria" in run(
-            "check", databases=["default"]
-        )
+        said = run("check", databases=["default"])
+        assert f"zrank.E046) Database 'default': zrank_mark has the engine {WITHOUT_TRANSACTIONS}" in said
     finally:
         execute("ALTER TABLE zrank_mark ENGINE=InnoDB")
 
@@ -647,9 +651,7 @@ ON_A_NODE = """{"default": {
 
 needs_galera = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        connection.vendor != "mysql" or not PROVIDER.exists(), reason="needs MariaDB and Galera"
-    ),
+    pytest.mark.skipif(DATABASE != "mariadb" or not PROVIDER.exists(), reason="needs MariaDB and Galera"),
 ]
 
 

@@ -238,3 +238,18 @@ class Video(models.Model):
     region = models.CharField(max_length=40, default="")
     is_public = models.BooleanField(default=True)
     seen = models.DateTimeField(null=True, db_index=True)
+
+
+class Duel(models.Model):
+    """Rows of a competitor that annotations aggregate."""
+
+    competitor = models.ForeignKey(Competitor, models.CASCADE, null=True, related_name="duels")
+    points = models.IntegerField(default=0)
+    fee = models.DecimalField(max_digits=9, decimal_places=2, default=0)
+    weight = models.ForeignKey("Weight", models.CASCADE, null=True)
+    fought_at = models.DateTimeField(null=True)
+    motto = models.CharField(max_length=40, default="")
+
+
+class Weight(models.Model):
+    factor = models.IntegerField(default=1)

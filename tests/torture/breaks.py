@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from django_zrank.queries.request import Call
 from django_zrank.redis import scripts, sending, trust
+from django_zrank.shards import routing
 from django_zrank.store import Health, Store
-from django_zrank.sync import drain, health, marks
+from django_zrank.sync import health, marks
 from tests.model.broken import BROKEN
 from tests.scripts import variants
 
@@ -66,18 +67,17 @@ def _dawdle(changes: Any) -> list[Any]:
 
 def _no_term() -> None:
     """Leave the term out of the fence and of the replay: only versions are compared."""
-    lock, unmark = marks._lock, marks.unmark
+    lock, batch_of = marks.lock, marks.batch_of
 
     def any_term(index: Any, generation: str, term: int) -> Any:
         return lock(index, generation, trust.recorded(index).term)
 
-    def without_term(index: Any, processed: Any, written: Any, **kwargs: Any) -> list[Any]:
-        return unmark(
-            index, processed, {part: one._replace(term=0) for part, one in written.items()}, **kwargs
-        )
+    def without_term(index: Any, of: Any, written: Any) -> Any:
+        return batch_of(index, of, written._replace(term=0))
 
-    marks._lock = any_term  # type: ignore[assignment]
-    drain.unmark = without_term  # type: ignore[assignment]
+    for module in (marks, routing):
+        module.lock = any_term  # type: ignore[attr-defined]
+        module.batch_of = without_term  # type: ignore[attr-defined]
     Health.position = property(lambda self: (0, int(self.applied or 0)))  # type: ignore[assignment]
 
 

@@ -49,7 +49,7 @@ PARTS: Final = {
             "tests/outside/test_rest.py",
             "tests/parts/shown/test_rest.py",
             "tests/test_kinds.py",
-            "tests/test_sharded_edges.py",
+            "tests/parts/shards/test_edges.py",
             "tests/typed_api.py",
         ),
         r"rest_framework|\bREST\b",
@@ -64,14 +64,14 @@ PARTS: Final = {
             "tests/outside/test_installed_apps.py",
             "tests/test_jobs.py",
             "tests/test_admin.py",
-            "tests/test_sharded_edges.py",
+            "tests/parts/shards/test_edges.py",
             "tests/testapp/admin.py",
         ),
         r"\b[Aa]dmin\b|\b[Jj]obs?\b",
         ((_INDEX, 'companions["django.contrib.admin"]'),),
     ),
     "metrics": Part(
-        ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/test_sharded_edges.py"),
+        ("django_zrank/metrics.py", "tests/test_metrics.py", "tests/parts/shards/test_edges.py"),
         r"\bmetrics\b|prometheus|\bCollector\b",
     ),
     "sql": Part(
@@ -86,11 +86,11 @@ PARTS: Final = {
         ((_INDEX, 'fallbacks["database"]'),),
     ),
     "cluster": Part(
-        ("django_zrank/cluster", "tests/test_cluster.py", "tests/test_sharded_cluster.py"),
+        ("django_zrank/cluster", "tests/test_cluster.py", "tests/parts/shards/test_cluster.py"),
         r"(?<!Galera )[Cc]luster|\b(Ask|Moved|TryAgain|SlotNotCovered)Error",
     ),
     "replicas": Part(
-        ("django_zrank/replicas", "tests/test_replicas.py"),
+        ("django_zrank/replicas", "tests/parts/shown/test_replicas.py", "tests/test_replicas.py"),
         r"\b[Rr]eplicas?\b|[Rr]eplica_|Replicas?\b",
         ((_INDEX, 'sources["replica"]'),),
     ),
@@ -147,8 +147,26 @@ PARTS: Final = {
     ),
     "statistics": Part(
         ("django_zrank/statistics", "tests/test_statistics.py"),
-        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tanding|Bin|Statistics)\b",
+        r"\b([Pp]ercentile|[Hh]istogram|tier|a?snapshot|a?[Ss]tandings?|Bin|Statistics)\b",
         ((_RANKING, "import Statistics"), (_RANKING, "    Statistics[Member],")),
+    ),
+    "shards": Part(
+        (
+            "django_zrank/shards",
+            "tests/parts/shards",
+            "tests/parts/shown/test_replicas.py",
+            "tests/parts/shown/test_shown.py",
+            "tests/parts/write_behind/test_scores_releases.py",
+            "tests/parts/write_behind/test_shards.py",
+            "tests/sync/test_erase.py",
+            "tests/test_rows.py",
+        ),
+        r"\b[Ss]hard(s|ed|ing)?\b|[Ss]harded|_shards?\b",
+        (
+            (_INDEX, "import ShardedIndex"),
+            (_INDEX, "    ShardedIndex[Member],"),
+            (_INDEX, 'extensions["shards"]'),
+        ),
     ),
     "write_behind": Part(
         (

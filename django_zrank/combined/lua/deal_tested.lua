@@ -5,7 +5,7 @@
 -- only they are dealt: testing those of the ranking would take longer, and a kept intersection wouldn't have new members.
 --
 -- KEYS  ranking  sorted set that is drawn from
---       live     sorted set of the whole index, or of a shard
+--       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
 --       intersection  sorted set of the members that pass the tests, if it has been made
@@ -20,23 +20,18 @@
 --       score    of the asking member; '' to look it up
 --       stored   that member as it is stored; '' to look it up
 --       measure  'score', 'exact' (scores that may lie beyond 2^53), 'ranks', or 'between'
---       low      the band: its distances below and above, two doubles; for the measure 'exact', two 64-bit integers, high
---                byte first; for 'between', the score before which it begins, '(' before one that is in it
---       low_bytes   for 'between', the bytes of the first member in it, among those with the score 'low'; '' if it begins
---                with a score
---       high     for 'between', the score up to which it goes, '(' before one that is not in it
---       high_bytes  the bytes of the first member after it, among those with the score 'high'; '' if it ends with a score
+--       band     its distances below and above, two doubles; for the measure 'exact', two 64-bit integers, high byte first;
+--                for 'between', four texts, each after its length, 4 bytes, little-endian: the score before which it
+--                begins, '(' before one that is in it; the bytes of the first member in it, among those with that score,
+--                '' if it begins with a score; the score up to which it goes, '(' before one that is not in it; the bytes
+--                of the first member after it, among those with that score, '' if it ends with a score
 --       shown    '1' to return the members in 'seen'
 --       small    the most members of a side that is dealt whole
 --       barred   number of members that the client may have to pass over: as they may be on this side, more are dealt
---       below    number of members wanted with lower scores
---       below_most     number of members that may be dealt to find these
---       below_skipped  number of members that were dealt before, by the same numbers
---       below_numbers  random 48-bit numbers for all, 6 bytes each, little-endian; '' to deal in order
+--       below    of members with lower scores, in 4 bytes each, little-endian: the number wanted, the number that may be
+--                dealt to find these, and the number that were dealt before, by the same numbers; then random 48-bit numbers
+--                for all, 6 bytes each, little-endian; none to deal in order
 --       above    the same of those with higher scores
---       above_most
---       above_skipped
---       above_numbers
 --       tests    tests that a member must pass, such as '+r2-g1': '+' or '-' (in one of its sets, or in none), 'r' or 'g'
 --                (rankings of stored members, or groups of primary keys) and the number of its sets
 --       gathering  '' to gather the members of small groups if that is quicker; 'yes' or 'no'
@@ -47,9 +42,8 @@
 --       ties; 1 ms for each 300 members that are gathered.
 
 local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, reverse, method, member, own, score, stored, measure, low, low_bytes, high,
-  high_bytes, shown, small, barred, below, below_most, below_skipped, below_numbers, above, above_most, above_skipped,
-  above_numbers, tests, gathering = unpack(ARGV)
+local generation, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
+  barred, below, above, tests, gathering = unpack(ARGV)
 local FIRST_TEST = 6
 local MOST = 1000 -- members that are gathered; with more, a call would take longer than 5 ms
 local call = redis.call
@@ -76,9 +70,8 @@ elseif gathering == 'yes' then
 else
   passes = tester(checks, layout, live, now)
 end
-local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, {measure, low, low_bytes, high, high_bytes},
-  side_of(below, below_most, below_skipped, below_numbers), side_of(above, above_most, above_skipped, above_numbers),
-  tonumber(small), barred, layout, passes)
+local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, measure, band, side_of(below),
+  side_of(above), tonumber(small), barred, layout, passes)
 shown = shown == '1' and call('ZREVRANGEBYSCORE', seen, '+inf', '(' .. integer(now), 'LIMIT', 0, 1000) or {}
 if ranking == aside then
   call('UNLINK', aside)

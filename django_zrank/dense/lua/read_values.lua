@@ -2,8 +2,8 @@
 -- Read the distinct values of a ranking that are better than a bound, best first.
 --
 -- KEYS  ranking  sorted set whose values are read
---       live     sorted set of the whole shard
---       meta     hash of the shard
+--       live     sorted set of the whole index
+--       meta     hash of the index
 -- ARGV  generation that the client believes to be live
 --       reverse  '1' if a higher score ranks better
 --       score    of the bound

@@ -27,7 +27,7 @@ local function count_lower(ranking, score, bytes, past)
   return search(ranking, low, redis.call('ZCOUNT', ranking, '-inf', score), bytes, past)
 end
 
--- The number of members before a sort key, which may be that of a member of another shard, the best or the lowest first;
+-- The number of members before a sort key, which may be that of a member elsewhere, the best or the lowest first;
 -- and 1 if the member is here with that score, else 0.
 local function position_of(ranking, score, stored, reverse)
   if stands_at(ranking, stored, score) then

@@ -18,26 +18,27 @@ local function asking_member(live, member, own, score, stored, layout)
   return {member = member, stored = stored, score = score, is_here = is_here, may_be_elsewhere = is_given and own == 'own'}
 end
 
--- A side, as the words of deal.lua ask for it.
-local function side_of(wanted, most, skipped, numbers)
-  return {wanted = tonumber(wanted), most = tonumber(most), skipped = tonumber(skipped), numbers = numbers}
+-- A side, as deal.lua is asked for it.
+local function side_of(words)
+  local wanted, most, skipped, at = struct.unpack('<I4I4I4', words)
+  return {wanted = wanted, most = most, skipped = skipped, numbers = string.sub(words, at)}
 end
 
--- The positions of the first and the last member in a band: its measure and its ends, as the words of deal.lua.
-local function ends_of_band(ranking, band, me, at, among, layout)
+-- The positions of the first and the last member in a band: 'measure' and 'band' as in deal.lua.
+local function ends_of_band(ranking, measure, band, me, at, among, layout)
   local function count_to(limit, bytes)
     local first = redis.call('ZCOUNT', ranking, '-inf', bytes == '' and limit or '(' .. limit)
     return bytes == '' and first
       or search(ranking, first, redis.call('ZCOUNT', ranking, '-inf', limit), bytes, false)
   end
-  local measure, low, low_bytes, high, high_bytes = unpack(band)
   if measure == 'score' then
-    return ends_by_score(ranking, me.score, low, 1)
+    return ends_by_score(ranking, me.score, band, 1)
   elseif measure == 'exact' then
-    return ends_exactly(ranking, me.score, me.stored, low, layout)
+    return ends_exactly(ranking, me.score, me.stored, band, layout)
   elseif measure == 'ranks' then
-    return ends_by_rank(ranking, at(), among, low)
+    return ends_by_rank(ranking, at(), among, band)
   end
+  local low, low_bytes, high, high_bytes = struct.unpack('<I4c0I4c0I4c0I4c0', band)
   return count_to(low, low_bytes), count_to(high, high_bytes) - 1
 end
 
@@ -82,7 +83,7 @@ end
 
 -- Deal from both sides of a band, cards that pass if there is 'passes'. Returns the number of members in the band without
 -- the asking one, and both sides.
-local function deal_band(ranking, live, me, band, below, above, small, barred, layout, passes)
+local function deal_band(ranking, live, me, measure, band, below, above, small, barred, layout, passes)
   local call, score, stored = redis.call, me.score, me.stored
   local among = me.is_here and (ranking == live or stands_at(ranking, stored, score)) and 1 or 0
   local from, to, position
@@ -95,7 +96,7 @@ local function deal_band(ranking, live, me, band, below, above, small, barred, l
     position = position or search(ranking, from, to, stored, false)
     return position
   end
-  local low, high = ends_of_band(ranking, band, me, find_position, among, layout)
+  local low, high = ends_of_band(ranking, measure, band, me, find_position, among, layout)
 
   -- Drawn around a position that isn't its own, a member may be in the band elsewhere.
   local elsewhere = 0

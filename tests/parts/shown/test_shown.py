@@ -28,9 +28,9 @@ from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from tests.keyspace import whole
+from tests.parts.shards.test_late_ranks import USES as EVERY_USE
 from tests.rankings import by_sql
 from tests.test_async_versions import Both, verbs
-from tests.test_late_ranks import USES as EVERY_USE
 from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Guild, Nickname
 from tests.without_parts.parts import PARTS

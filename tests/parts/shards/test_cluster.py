@@ -26,9 +26,9 @@ from django_zrank.store import Store
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.clusters import Cluster
+from tests.parts.shards.test_sharded import REGIONS, forget_trust, in_regions
 from tests.servers import RedisServer, wait_for
 from tests.test_cluster import use
-from tests.test_sharded import REGIONS, forget_trust, in_regions
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerRank
 from tests.without_parts.parts import PARTS

@@ -1,4 +1,4 @@
-"""Questions over the shards of an index, as queries to several of them.
+"""Questions about an index in shards, as queries to several of them.
 
 A member's own shard returns its sort key, which orders the members of all shards; then all count what is before it, or
 return their members next to it, which are merged as far as all of these runs reach.
@@ -15,18 +15,23 @@ from math import ceil, sqrt
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..codec.units import LAST, NUL
+from ..queries.counts import CountFacet, Size
+from ..queries.draws import Draw, Ends, Sample
+from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
+from ..queries.positions import BarePosition, Locate, Location, Locations, Placement, Placements
+from ..queries.query import Query, Question, Several, together
+from ..queries.view import View
 from ..redis import scripts
 from ..redis.keys import Keys
-from .counts import CountFacet, Size
-from .draws import Draw, Ends, Moved, Sample
-from .pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
-from .positions import BarePosition, Locate, Location, Locations, Placement, Placements
-from .query import Query, Question, Several, Shards, together
-from .view import View
+from .draws import Moved, drawing_over_shards
+from .members import Shards
+from .values import count_values
 
-__all__ = ["ShardedView", "Shards", "Value", "over_shards"]
+__all__ = ["COUNT_BEFORE", "ShardedView", "Shards", "over_shards"]
 
 Answer = TypeVar("Answer")
+
+COUNT_BEFORE: Final = scripts.Script("count_before", __package__ or "")
 
 NEAR: Final = 64
 """The most members of a shard that are read to reach those wanted; for more, a nearer one is found first."""
@@ -44,9 +49,6 @@ class SortKey(NamedTuple):
     score: float
     stored: bytes
 
-
-Value = tuple[float, bytes]
-"""A distinct value: a score, and tie bytes."""
 
 Run = tuple[list[SortKey], bool]
 """Consecutive members of a shard, and true if it has no more in this direction."""
@@ -149,7 +151,7 @@ class ShardedView:
         if not self.view.ranks.is_distinct or not sort_keys:
             return (yield from self._count(sort_keys))
         values = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
-        both: list[Query[Any]] = [self._count(sort_keys), self.view.ranks.count_over_shards(self, values)]
+        both: list[Query[Any]] = [self._count(sort_keys), count_values(self.view, self.shards, values)]
         counted, before = yield from together(both)
         return counted._replace(before=before)  # type: ignore[no-any-return]
 
@@ -160,16 +162,15 @@ class ShardedView:
         for at in range(0, len(sort_keys) or 1, size):
             chunk = sort_keys[at : at + size]
             words = [word for sort_key in chunk for word in (repr(sort_key.score), sort_key.stored)]
-            replies = yield from self.read(scripts.COUNT_BEFORE, (*view.order, *words), len(chunk) * each)
+            cost = len(chunk) * each
+            replies = yield from self.shards.each(
+                lambda keys, words=words, cost=cost: view.read(
+                    keys, COUNT_BEFORE, (keys.generation, *view.order, *words), cost
+                )
+            )
             total, here, *before = map(sum, zip(*replies, strict=True))
             counted = Counted(total, counted.here + here, counted.before + before)
         return counted
-
-    def read(self, script: scripts.Script, arguments: Sequence[Any], cost: int) -> Query[list[Any]]:
-        """Run a script on the rankings of all shards."""
-        return self.shards.each(
-            lambda keys: self.view.read(keys, script, (keys.generation, *arguments), cost)
-        )
 
     def locate(self, question: Locate) -> Query[Locations]:
         """Locations of members. Two round trips for 25 of them; one if their sort keys are known. With methods other
@@ -341,7 +342,7 @@ class ShardedView:
             _, members = yield from self.read_at(first, count)
         elif not count and self.view.ranks.is_distinct and best.score:
             bounds = [(float(best.score), best.exact)]
-            (better,) = yield from self.view.ranks.count_over_shards(self, bounds)
+            (better,) = yield from count_values(self.view, self.shards, bounds)
             return page._replace(before=better)
         return (yield from self._numbered(page, members))
 
@@ -365,15 +366,20 @@ class ShardedView:
         return (yield from self._numbered(page, members))
 
     def page_beside(self, question: PageBeside) -> Query[Page]:
-        """A page before or after a sort key. One round trip; two if ranks aren't ordinal."""
-        sort_key, limit = SortKey(question.score, question.stored), question.limit
+        """A page before or after a sort key. One round trip for 500 members; one more if ranks aren't ordinal."""
+        page = yield from question.in_pieces(partial(self._beside, question.is_after), _AT_ONCE - 1)
+        return (yield from self._numbered(page, [SortKey(score, stored) for stored, score in page.members]))
+
+    def _beside(self, is_after: bool, score: float, stored: bytes, count: int) -> Query[Page]:
+        """Read ``count`` members before a sort key, or from there on."""
 
         def spans(size: int, position: int) -> tuple[int, int]:
-            return (0, min(limit + 1, size - position)) if question.is_after else (min(limit, position), 0)
+            return (0, min(count, size - position)) if is_after else (min(count, position), 0)
 
-        around, members = yield from self.read_around(sort_key, spans, self.share(limit + 1))
+        around, members = yield from self.read_around(SortKey(score, stored), spans, self.share(count))
         first = around.position - spans(around.size, around.position)[0]
-        return (yield from self._numbered(Page(around.size, first, around.size - first, first, []), members))
+        found = [(one.stored, one.score) for one in members]
+        return Page(around.size, first, around.size - first, first, found)
 
     def page_above(self, question: PageAbove) -> Query[Page | None]:
         """The last member that ranks better than a member, then that one. Two round trips; three if ranks aren't
@@ -444,8 +450,9 @@ class ShardedView:
             ordinal = ShardedView(self.plain, self.shards)
             ends = partial(ordinal.ends, question, me) if question.measure == "ranks" else None
             try:
-                drawing = question.begin(self.view, self.shards, me, check=not is_last, ends=ends)
-                return (yield from drawing.run())
+                drawing = drawing_over_shards(self.view.drawing)
+                begun = drawing(question, self.view, self.shards, me, check=not is_last, ends=ends)
+                return (yield from begun.run())
             except Moved:
                 known = None
         raise AssertionError("unreachable: the last attempt checks nothing")
@@ -459,8 +466,9 @@ class ShardedView:
             first, last = (found[0], found[-1]) if found else (me, me)
             low, high = (last, first) if self.view.reverse else (first, last)
             # No bytes mean a score: an empty key comes first among those with its score.
-            start = (repr(low.score), low.stored) if low.stored else (f"({low.score!r}", b"")
-            return "between", *start, repr(high.score), high.stored + NUL
+            start = repr(low.score) if low.stored else f"({low.score!r}"
+            texts = start.encode(), low.stored, repr(high.score).encode(), high.stored + NUL
+            return "between", b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
         def spans(size: int, position: int) -> tuple[int, int]:
             return min(back, position), min(ahead + 1, size - position)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from django_zrank import RankIndex
 from django_zrank.methods import methods
-from django_zrank.queries import sharded
 from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBeside, PageBetween
 from django_zrank.queries.positions import BarePosition, Locate, Placements
-from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
-from tests.sharded import COUNTS, Both, divide
+from django_zrank.shards import queries
+from django_zrank.shards.queries import over_shards
+from tests.parts.shards.both import COUNTS, Both, divide
 from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player, Ticket
 from tests.without_parts.parts import PARTS
@@ -152,7 +152,7 @@ def test_pages_are_those_of_one_ranking(
     both, view, members, bounds = case
     at = PageAt(first, limit)
     assert both.of_shards(at, view) == both.of_whole(at, view)
-    with mock.patch.object(sharded, "NEAR", 0):
+    with mock.patch.object(queries, "NEAR", 0):
         assert both.of_shards(at, view) == both.of_whole(at, view)
     for member in members[:2]:
         around = PageAround(member, limit)
@@ -219,7 +219,7 @@ def test_distinct_values_are_read_in_pieces(reverse: bool) -> None:
     both = divide(Bare, 3, levels(300, 3))
     view, question = replace(Bare.ranking.view, reverse=reverse), Locate(["1", "150", "299"])
     expected = [one.before for one in both.of_whole(question, view).found]
-    with mock.patch("django_zrank.dense.values._VALUES", 7):
+    with mock.patch("django_zrank.shards.values._VALUES", 7):
         assert [one.before for one in both.of_shards(question, view).found] == expected
     assert both.rounds > 10
 
@@ -230,7 +230,7 @@ def test_members_leave_while_a_deep_page_is_looked_for(left: int) -> None:
     view = Bare.ranking.view.by("ordinal")
     for rounds in range(1, 5):
         both = divide(Bare, 3, levels(300, 1))
-        with mock.patch.object(sharded, "NEAR", 0):
+        with mock.patch.object(queries, "NEAR", 0):
 
             def leave(rounds: int, last: int = rounds, both: Any = both) -> None:
                 for keys in both.shards.keys if rounds == last else ():

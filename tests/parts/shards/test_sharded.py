@@ -18,13 +18,14 @@ from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Generation
 from django_zrank.queries.request import Request
 from django_zrank.redis import executor, reader_of
-from django_zrank.redis.reader import ShardedReader
 from django_zrank.redis.scripts import COUNT_FACET
 from django_zrank.shards.names import name_of, shard_of
+from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
 from tests.builds import accept
+from tests.parts.shards.both import COUNTS
 from tests.populations import fill, load, populate
-from tests.sharded import COUNTS, sharded
+from tests.sharded import sharded
 from tests.test_async_versions import ROWS
 from tests.test_ranking import FACETED, Oracle, assert_same
 from tests.testapp.models import Competitor, Player

@@ -22,13 +22,14 @@ from django_zrank import Entry, RankIndex
 from django_zrank.exceptions import IndexUnhealthy
 from django_zrank.queries.request import Request
 from django_zrank.redis import reader_of
-from django_zrank.redis.reader import ShardedReader
-from django_zrank.redis.scripts import COUNT_BEFORE, DEAL
+from django_zrank.redis.scripts import DEAL
+from django_zrank.shards.queries import COUNT_BEFORE
+from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
+from tests.parts.shards.test_sharded import forget_trust
 from tests.populations import fill, load
 from tests.scripts import variants
 from tests.sharded import sharded
-from tests.test_sharded import forget_trust
 from tests.testapp.methods import KEEPING
 from tests.testapp.models import Competitor, Player
 from tests.testapp.zrank import PlayerAscending

@@ -14,11 +14,12 @@ from unittest import mock
 import pytest
 
 from django_zrank.queries import draws
-from django_zrank.queries.decks import Card, Deck, Hand
+from django_zrank.queries.decks import Deck, Hand
 from django_zrank.queries.draws import Draw
+from django_zrank.shards.draws import Decks
 from django_zrank.shards.names import shard_of
-from tests.sharded import divide
-from tests.test_sharded_reads import Bare
+from tests.parts.shards.both import divide
+from tests.parts.shards.test_reads import Bare
 from tests.test_uniformity import LIMIT, Side
 
 pytestmark = pytest.mark.usefixtures("zrank")
@@ -119,18 +120,17 @@ class Even(random.Random):
         return super().choices([one for one, left in zip(population, weights, strict=True) if left])
 
 
-class Impatient(Hand):
-    """Takes the card of another shard where that of the chosen one has not been dealt yet."""
+class Impatient(Decks):
+    """Gives the card of another shard where that of the chosen one has not been dealt yet."""
 
-    def share(self, side: int, deck: Deck, wanted: int) -> int:
-        return min(1, super().share(side, deck, wanted))
+    def share(self, deck: Deck, wanted: int) -> int:
+        return min(1, super().share(deck, wanted))
 
-    def take(self, side: int, count: int) -> list[Card]:
-        dealt = [deck for deck in self.decks[side] if deck.cards]
-        held = {deck: deck.left for deck in self.decks[side] if deck not in dealt}
+    def giving(self) -> Deck | None:
+        held = {deck: deck.left for deck in self.decks if not deck.cards}
         for deck in held:
             deck.left = 0
-        found = super().take(side, count)
+        found = super().giving()
         for deck, left in held.items():
             deck.left = left
         return found
@@ -145,10 +145,14 @@ class Sorted(random.Random):
 
 @pytest.mark.parametrize(
     ("what", "wrong", "small"),
-    [("random.Random", Even, 0), ("Hand", Impatient, 0), ("random.Random", Sorted, 16)],
+    [
+        ("queries.draws.random.Random", Even, 0),
+        ("shards.draws.Decks", Impatient, 0),
+        ("queries.draws.random.Random", Sorted, 16),
+    ],
 )
 def test_the_check_fails_for_a_wrong_draw(what: str, wrong: type, small: int) -> None:
-    with dealing(small), mock.patch(f"django_zrank.queries.draws.{what}", wrong):
+    with dealing(small), mock.patch(f"django_zrank.{what}", wrong):
         assert deviations(SIZES["uneven"], 600) > LIMIT
 
 
@@ -160,8 +164,8 @@ def add(deck: Deck, count: int, full: int, *found: bytes) -> None:
 
 
 def test_a_deck_counts_what_was_not_taken() -> None:
-    hand = Hand(20, 1, random.Random(1), reverse=False)
-    deck = hand.decks[0][0]
+    deck = Deck()
+    hand = Hand(20, (deck, Deck()), reverse=False)
 
     def take(count: int) -> list[bytes]:
         return [stored for _, stored, _ in hand.take(0, count)]

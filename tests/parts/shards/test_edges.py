@@ -16,19 +16,19 @@ from django_zrank.exceptions import IndexUnavailable
 from django_zrank.health import health
 from django_zrank.models import Mark
 from django_zrank.queries.request import Request
-from django_zrank.redis.reader import ShardedReader
-from django_zrank.redis.scripts import COUNT_BEFORE
 from django_zrank.registry import registry
 from django_zrank.rest_framework import RecommendationViewSet
 from django_zrank.rest_framework.serializers import EntrySerializer, UnrankedSerializer
+from django_zrank.shards.queries import COUNT_BEFORE
+from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.breaker import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
+from tests.parts.shards.test_sharded import forget_trust
 from tests.scripts import variants
 from tests.test_metrics import scrape
-from tests.test_sharded import forget_trust
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerRank
 

@@ -17,10 +17,10 @@ from django_zrank.queries import draws as drawing
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import PageAt
 from django_zrank.queries.positions import Locate
-from django_zrank.queries.sharded import over_shards
 from django_zrank.queries.view import View
-from tests.sharded import COUNTS, Both, divide
-from tests.test_sharded_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
+from django_zrank.shards.queries import over_shards
+from tests.parts.shards.both import COUNTS, Both, divide
+from tests.parts.shards.test_reads import ROWS, START, Bare, Tied, Wide, levels, quick, rankings
 from tests.without_parts.parts import PARTS
 
 pytestmark = pytest.mark.usefixtures("zrank")
