@@ -21,4 +21,4 @@ def check_shown(index: ShowingIndex) -> Iterator[CheckMessage]:
             "Columns of the row, or of one that it leads to, in a tuple: "
             'shown = ("name", "avatar", "guild__name").'
         )
-        yield error(type(index), f".shown: {raised}", hint, "zrank.E049")
+        yield error(type(index), f".shown: {raised}", hint, "zrank.E050")

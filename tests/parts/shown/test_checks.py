@@ -29,7 +29,7 @@ WRONG: list[tuple[Any, str, dict[str, Any]]] = [
 @pytest.mark.parametrize(
     "case",
     [
-        declaring("zrank.E049", f"{shown!r}", f"Wrong.shown: {says}", shown=shown, **more).values[0]
+        declaring("zrank.E050", f"{shown!r}", f"Wrong.shown: {says}", shown=shown, **more).values[0]
         for shown, says, more in WRONG
     ],
     ids=lambda case: case.says,
