@@ -22,7 +22,7 @@ from django_zrank.codec.layout import PLAIN, Layout
 from django_zrank.exceptions import NotBuilt
 from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.pages import Bound, PageAt, PageBetween
+from django_zrank.queries.pages import PageAt
 from django_zrank.queries.positions import Locate, Placements
 from django_zrank.queries.request import Call
 from django_zrank.queries.view import View
@@ -65,6 +65,12 @@ def check_counts(store: Store, *args: Any) -> None:
     from django_zrank.dense.checking import check_counts
 
     check_counts(store, *args)
+
+
+def read_values(store: Store) -> None:
+    from django_zrank.dense.values import read_values
+
+    store.run(lambda keys: read_values(View(store.layout, method="dense"), keys, (1.0, b""), 0, 10))
 
 
 def count_joined(store: Store) -> None:
@@ -141,14 +147,12 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="competition"),
-    "read_values": lambda store: ask_shards(
-        store, PageBetween(Bound("1", b"", 1), Bound(), 0), method="dense"
-    ),
+    "read_values": read_values,
     "read_placements": lambda store: ask(store, Placements("1", ["region"]), method="competition"),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="competition"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "make_intersection": lambda store: ask_combined(Store(store.name), Size()),
-    "remember_members": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
+    "remember_members": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),
     "unlink_generation": lambda store: store.unlink_doomed(),

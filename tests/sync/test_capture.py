@@ -608,6 +608,7 @@ def test_triggers_that_were_dropped_by_another_setting_are_missed(settings: Any)
     assert examine(INDEX) is Verdict.HEALTHY
 
 
+@pytest.mark.part("shards")
 def test_releases_of_another_number_of_shards_take_no_turns(release: Callable[..., RankIndex]) -> None:
     newer = release(shards=2)
     migrated()
@@ -623,6 +624,7 @@ def test_releases_of_another_number_of_shards_take_no_turns(release: Callable[..
     assert examine(INDEX) is Verdict.HEALTHY
 
 
+@pytest.mark.part("shards")
 def test_nobody_takes_turns_while_a_build_of_another_number_of_shards_begins(
     release: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:

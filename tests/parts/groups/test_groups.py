@@ -201,6 +201,7 @@ def test_a_claim_whose_reply_is_lost_is_not_sent_again(zrank: Redis) -> None:
     assert queue.count() == 0
 
 
+@pytest.mark.part("shards")
 def test_what_a_cancelled_claim_took_is_logged(
     zrank: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
