@@ -19,7 +19,7 @@ from .extension import Preceding, declared, installed
 from .hooks import written
 from .methods import suffixes
 from .queries.counts import Size
-from .queries.query import Query, drive
+from .queries.query import Query, drive, one
 from .queries.request import Call, Request
 from .queries.view import View
 from .redis import scripts
@@ -271,8 +271,12 @@ class Store(Executor):
 
     def note_watcher(self, seconds: float) -> None:
         """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
-        call = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
-        self.call(call[0], (self.keys.watcher,), call[1])
+        drive(self.noting_watcher(seconds), self.send)
+
+    def noting_watcher(self, seconds: float) -> Query[None]:
+        """The steps of :meth:`note_watcher`."""
+        command, arguments = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
+        yield from one(Call(command, (self.keys.watcher,), arguments))
 
     def check_health(self) -> Health:
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""

@@ -47,6 +47,12 @@ def noted_and_found(index: Declaration, store: Store) -> tuple[Generation, Healt
     return row, store.check_health()
 
 
+def recorded_each(using: str, indexes: Collection[Declaration]) -> dict[Declaration, Generation]:
+    """Return what a database knows of the builds of indexes, read in one query."""
+    rows = _rows(using, [index.name for index in indexes])
+    return {index: _read.keep((index.name, using), rows[index.name]) for index in indexes}
+
+
 def prefetch(indexes: Collection[Declaration]) -> None:
     """Read the rows of indexes of one database in one query, for :func:`recorded_as`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Event
@@ -16,12 +16,13 @@ from django.template.defaultfilters import pluralize
 
 from ..declaration import Declaration
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
-from ..extension import installed
+from ..extension import declared, installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
 from .drain import drain
-from .health import Verdict, repair
+from .health import Verdict, calm, repair
 from .in_step import InStep
+from .marks import newest_marks
 from .upkeep import is_due, work_again
 
 logger = logging.getLogger("django_zrank.sync")
@@ -137,12 +138,15 @@ def watch(
     nap = _SHORTEST_NAP
     while not stop.is_set():
         nap = min(2 * nap, interval)
+        looks = [index for index in indexes if pauses[index] or monotonic() >= looked[index] + _LOOK]
+        resting = _resting([index for index in indexes if index not in looks])
+        _note(resting, noted, interval)
         for index in indexes:
             if stop.is_set():
                 break
-            if monotonic() < due[index]:
+            if index in resting or monotonic() < due[index]:
                 continue
-            look = bool(pauses[index]) or monotonic() >= looked[index] + _LOOK
+            look = index in looks
             try:
                 done = sync(index, look=look, limit=_TURN, due=is_due)
             except RebuildSuperseded as error:
@@ -156,7 +160,7 @@ def watch(
                 disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
-                _note(index, noted, interval)
+                _note([index], noted, interval)
                 if look:
                     looked[index] = monotonic()
                 if any(done):
@@ -165,15 +169,36 @@ def watch(
                         nap = min(_SHORTEST_NAP, interval)
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
-    for index in noted:
-        InStep(index.holders).each(index.holders, lambda holder: Store.of(holder).note_watcher(0))
+    _note_each(noted, 0)
 
 
-def _note(index: Declaration, noted: dict[Declaration, float], interval: float) -> None:
+def _resting(indexes: Iterable[Declaration]) -> set[Declaration]:
+    """Return the indexes for which there is nothing to do. They cost two queries of each database and a round trip to
+    each server, whatever their number. If one of these fails, all have a turn of their own."""
+    resting: set[Declaration] = set()
+    by_database: dict[str, list[Declaration]] = {}
+    for index in indexes:
+        if not declared(index):  # extensions know by themselves if there is something to do
+            by_database.setdefault(index.get_using(), []).append(index)
+    for using, own in by_database.items():
+        with suppress(Exception):
+            if (newest := newest_marks(using)) is not None:
+                marked = {name for name, _, _ in newest}
+                resting |= calm(using, [index for index in own if index.name not in marked])
+    return resting
+
+
+def _note(indexes: Iterable[Declaration], noted: dict[Declaration, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
-    if interval <= 1 and monotonic() >= noted.get(index, 0) + 1:
-        InStep(index.holders).each(index.holders, lambda holder: Store.of(holder).note_watcher(_NOTED))
-        noted[index] = monotonic()
+    now = monotonic()
+    due = [index for index in indexes if interval <= 1 and now >= noted.get(index, 0) + 1]
+    _note_each(due, _NOTED)
+    noted |= dict.fromkeys(due, now)
+
+
+def _note_each(indexes: Iterable[Declaration], seconds: float) -> None:
+    step = InStep(holder for index in indexes for holder in index.holders)
+    step.together({holder: step.stores[holder].noting_watcher(seconds) for holder in step.indexes})
 
 
 def disconnect(using: str) -> None:

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
+from redis import Redis
 
+from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
+from django_zrank.models import Generation, Mark
 from django_zrank.sync import drain as drain_module
+from django_zrank.sync import marks as marks_module
 from django_zrank.sync import watch as watch_module
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import forget
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.watch import Synced, sync, watch
+from django_zrank.sync.watch import Synced, _resting, sync, watch
 from django_zrank.testing import EmbeddedServer
 from tests.servers import wait_for
 from tests.sync.interruptions import just_before
@@ -78,11 +83,17 @@ class Naps(threading.Event):
         return self.is_set()
 
 
+def all_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even those for which there is nothing to do."""
+    monkeypatch.setattr(watch_module, "_resting", lambda indexes: set())
+
+
 def naps(
     looks: int, interval: float, found: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> list[float]:
     """The pauses after each of some looks. ``found``: how many marks the look of this number finds."""
     stop = Naps(looks)
+    all_have_a_turn(monkeypatch)
     monkeypatch.setattr(
         watch_module, "sync", lambda index, look, limit, due: Synced(found(len(stop.pauses)), False)
     )
@@ -129,8 +140,65 @@ def test_looks_at_triggers_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(watch_module, "monotonic", clock)
     monkeypatch.setattr(watch_module, "sync", look_at)
+    all_have_a_turn(monkeypatch)
     watch([INDEX], interval=0.001, stop=stop)
     assert [number for number, look in enumerate(looks, 1) if look] == [1, 5, 9]
+
+
+def test_indexes_at_rest_share_queries_and_a_round_trip(
+    zrank: Redis,
+    round_trips: list[str],
+    declare: Callable[..., type[RankIndex]],
+    django_assert_num_queries: Any,
+) -> None:
+    indexes = [
+        INDEX,
+        PlayerRank.instance(),
+        *(declare(Player, order).instance() for order in ("level", "-level")),
+    ]
+    for index in indexes:
+        rebuild(index)
+    waiting = Mark.objects.all()
+    waiting.delete()
+    for some in (indexes[:1], indexes):
+        round_trips.clear()
+        with django_assert_num_queries(2):
+            assert _resting(some) == set(some)
+        assert round_trips == ["check_health"]
+
+
+def test_an_index_does_not_rest_while_there_is_something_to_do(
+    zrank: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = {INDEX, PlayerRank.instance()}
+    for index in both:
+        rebuild(index)
+    Mark.objects.all().delete()
+    assert _resting(both) == both
+    mark = Mark.objects.create(index=INDEX.name, member="1")
+    assert _resting(both) == both - {INDEX}
+    mark.delete()
+    with monkeypatch.context() as patch:
+        patch.setattr(marks_module, "NEWEST", 0)  # as many as that wait
+        assert _resting(both) == set()
+    marks_module._unasked.clear()
+    zrank.hset(INDEX.ranking.store.keys.meta, "behind", "rebuild")
+    assert _resting(both) == both - {INDEX}
+    zrank.hdel(INDEX.ranking.store.keys.meta, "behind")
+    Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
+    assert _resting(both) == both - {INDEX}
+    Generation.objects.filter(index=INDEX.name).update(term=F("term") - 1)
+    assert _resting(both) == both
+    zrank.flushall()
+    assert _resting(both) == set()
+
+
+@pytest.mark.part("write_behind")
+def test_an_index_with_extensions_has_a_turn() -> None:
+    from tests.testapp.zrank import VideoRank
+
+    rebuild(VideoRank.instance())
+    assert _resting([VideoRank.instance()]) == set()
 
 
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="two-phase commits, advisory locks")
