@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -42,6 +42,7 @@ else:
 
 __all__ = ["Declaration", "Member", "compiled"]
 
+Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 _LIST: Final = re.compile(r"IN \((%s(?:, %s)*)\)")
@@ -222,6 +223,20 @@ class Declaration(MemberCodec, Generic[Member]):
         """Return the paths of further columns that decide which rows are ranked."""
         return []
 
+    def attached_paths(self) -> list[str]:
+        """Return the paths of the columns whose values are attached to the membership of each member."""
+        return []
+
+    def attach(self, values: Sequence[Any]) -> bytes:
+        """Return these values as the text of an attachment: see :class:`.Layout`."""
+        return b""
+
+    def reading(
+        self, ask: Callable[[Any], Generator[Any, Any, Answer]], live: Any
+    ) -> Generator[Any, Any, Answer]:
+        """Return the query that ``ask`` makes of the live keys, which may request more than the answer needs."""
+        return ask(live)
+
     @property
     def is_ahead(self) -> bool:
         """True if scores change in Redis before they do in the database."""
@@ -324,6 +339,11 @@ class Declaration(MemberCodec, Generic[Member]):
     @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
+        return self.finding._replace(memberships=True) if self.attached_paths() else self.finding
+
+    @cached_property
+    def finding(self) -> Layout:
+        """The same for reads, which find bare primary keys without a membership."""
         order = self.ordering
         memberships = bool(order.width or order.is_wide or self.faceting)
         return Layout(order.width, memberships, kept_for(self.get_ranking_method()))
@@ -399,7 +419,7 @@ def compiled(index: Declaration) -> tuple[str, Sequence[str]]:
     """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters: the same
     whatever time zone a request has activated."""
     using = index.get_using()
-    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths))
+    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths, *index.attached_paths()))
     rows = index.get_queryset().using(using).order_by().values_list("pk", *paths)
     try:
         with timezone.override(None):
@@ -424,7 +444,7 @@ def _held(parameter: Any) -> Any:
 
 def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
-    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths()
+    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached_paths()
     return [index.follow(path)[-1] for path in paths]
 
 

@@ -15,6 +15,7 @@ from .methods import methods
 from .ranking import Ranking
 from .scores import Scores
 from .shards.declaration import ShardedIndex
+from .shown.declaration import ShowingIndex
 from .write_behind.declaration import WriteBehindIndex
 
 __all__ = ["Band", "RankIndex"]
@@ -29,6 +30,7 @@ companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["shards"] = "django_zrank.shards.extension.Divided"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
+extensions["shown"] = "django_zrank.shown.extension.Shown"
 extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 
@@ -53,6 +55,7 @@ class RankIndex(
     Grouping[Member],
     WriteBehindIndex[Member],
     IdleIndex[Member],
+    ShowingIndex[Member],
     ShardedIndex[Member],
     Declaration[Member],
 ):

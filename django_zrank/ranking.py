@@ -74,7 +74,7 @@ class Ranking(
         """The server to read from, "primary" or "replica"; None for what ``ZRANK["READS"]`` says."""
 
         self.view = View(
-            index.layout, reverse=index.ordering.first.descending, method=index.get_ranking_method()
+            index.finding, reverse=index.ordering.first.descending, method=index.get_ranking_method()
         )
 
     def __repr__(self) -> str:

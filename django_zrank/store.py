@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from redis import Redis
 
-from .codec.layout import PLAIN, Layout
+from .codec.layout import PLAIN, Layout, without_attachment
 from .codec.units import Number
 from .declaration import Declaration
 from .extension import Preceding, declared, installed
@@ -380,7 +380,7 @@ class Store(Executor):
             width = self.layout.width
             for change in changes:
                 # The names of its facet rankings; tie bytes come first where other members have none.
-                groups[change[2][width:]].append(change)
+                groups[without_attachment(change[2][width:])].append(change)
         piece: list[list[_Written]] = []
         left = most
         for names in sorted(groups):
@@ -427,7 +427,7 @@ class Store(Executor):
             scored += _HEADS[len(number)], number, _HEADS[len(stored)], stored
             if first:
                 noted += _HEADS[len(member)], member, _HEADS[len(membership)], membership
-        return _pack_all([first[tied:], b"".join(scored), b"".join(noted)])
+        return _pack_all([without_attachment(first[tied:]), b"".join(scored), b"".join(noted)])
 
     def load_rows(self, building: str, rows: Collection[BuiltRow]) -> bool:
         """Add members to what is being built, in pieces. False: it was superseded.

@@ -21,8 +21,9 @@ def tie_of(text: bytes, layout: Layout) -> bytes:
     return text[:9] if text.startswith(b"\0") else b""
 
 
-def membership_of(tie: bytes, rankings: Iterable[str]) -> bytes:
-    return tie + "\0".join(sorted(rankings)).encode()
+def membership_of(tie: bytes, rankings: Iterable[str], attachment: bytes = b"") -> bytes:
+    names = "\0".join(sorted(rankings)).encode()
+    return tie + b"\0".join(filter(None, (attachment, names)))
 
 
 def score_text(score: float) -> bytes:
@@ -38,7 +39,8 @@ def expected(root: str, members: Mapping[str, tuple[float, bytes]], layout: Layo
     memberships = {member.encode(): membership for member, (_, membership) in members.items() if membership}
     for member, (score, membership) in members.items():
         tie = tie_of(membership, layout)
-        names = [f":{name.decode()}" for name in membership[len(tie) :].split(b"\0") if name]
+        named = [name for name in membership[len(tie) :].split(b"\0") if name and name[:1] != b"["]
+        names = [f":{name.decode()}" for name in named]
         for name in ["", *names]:
             rankings[name][tie + member.encode()] = score
             counts[name][tie + score_text(score)] += 1

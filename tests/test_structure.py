@@ -128,6 +128,7 @@ LAYERS = [
     "redis.trust",
     "redis",
     "redis.verbs entries recommendations",
+    "shown.column shown.entry shown.reading shown.declaration",
     "write_behind.keys write_behind.column write_behind.declaration write_behind.changes write_behind.changing",
     "idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
     "registry",
@@ -135,7 +136,7 @@ LAYERS = [
     "sync",
     "erase.erasure",
     "checks",
-    "idle write_behind groups.extension sync.flush shards",
+    "idle shown write_behind groups.extension sync.flush shards",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]

@@ -39,6 +39,12 @@ class Entry(NamedTuple):
     values: tuple[Any, ...]
     """The values of all criteria, each in its field's own type."""
 
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """The values of the columns that the index shows, each in its field's own type, by their paths; empty if it
+        shows none."""
+        return {}
+
 
 class LateRanks:
     """Ranks that are fetched together when the first one is used."""

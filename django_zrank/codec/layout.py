@@ -15,7 +15,7 @@ from django.db import models
 from ..methods import Method, method_of
 from .kinds import Kind, key_kind
 
-__all__ = ["PLAIN", "Layout", "MemberCodec"]
+__all__ = ["PLAIN", "Layout", "MemberCodec", "StoredMember", "without_attachment"]
 
 
 class Layout(NamedTuple):
@@ -24,8 +24,9 @@ class Layout(NamedTuple):
     including the NUL: only integers beyond ±2**53 need them, and no primary key begins with NUL."""
 
     memberships: bool = False
-    """True if a hash holds the *membership* of each member: its tie bytes, then the names of its facet rankings,
-    sorted and joined by NUL bytes. Members with neither have no membership."""
+    """True if a hash holds the *membership* of each member: its tie bytes, then its *attachment*, then the names of its
+    facet rankings, sorted; the last two joined by NUL bytes. Members with none of these have no membership. An
+    attachment is text that a part keeps with each member: it begins with a bracket, as no name does, and has no NUL."""
 
     beside: str = ""
     """The ranking method for which something is kept beside every ranking; '' for nothing."""
@@ -44,6 +45,27 @@ class Layout(NamedTuple):
         """Return the tie bytes and the primary key of a stored member."""
         width = self.width or (9 if self.memberships and stored[:1] == b"\0" else 0)
         return stored[:width], stored[width:]
+
+    def names_of(self, membership: bytes) -> bytes:
+        """Return the names of the facet rankings in a membership, joined by NUL bytes."""
+        return without_attachment(self.split(membership)[1])
+
+    def attachment_of(self, membership: bytes) -> bytes:
+        """Return the attachment in a membership; nothing if it has none."""
+        if membership[:1] != b"[" or self.width:
+            membership = self.split(membership)[1]
+        return membership.partition(b"\0")[0] if membership[:1] == b"[" else b""
+
+
+def without_attachment(names: bytes) -> bytes:
+    """Return what a membership says after its tie bytes and its attachment."""
+    return names.partition(b"\0")[2] if names[:1] == b"[" else names
+
+
+class StoredMember(bytes):
+    """A stored member of an answer, with its attachment."""
+
+    attachment: bytes = b""
 
 
 PLAIN: Final = Layout()

@@ -159,7 +159,7 @@ def _count_rankings(store: Store, member: str) -> int:
         calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
         score, membership = store.read(calls)
         if score is not None or membership is not None:
-            _, names = store.layout.split(membership or b"")
+            names = store.layout.names_of(membership or b"")
             count += 1 + len(names.split(b"\0") if names else ())
     return count
 

@@ -296,8 +296,9 @@ class Drawing:
         return draw.measure, packed_bands((draw.bands[band],), draw.measure)
 
     def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
-        """Have cards dealt, so that ``more`` times what either side lacks can be taken. Nothing is asked if they are dealt
-        already: where those of one side have failed, the other one makes up for them."""
+        """Have cards dealt, so that ``more`` times what either side lacks can be taken.
+
+        Nothing is asked if they are dealt already: where those of one side have failed, the other makes up for them."""
         if asked := self._wants(self._table, lacks, more):
             yield from self._ask(self._table, ends, asked)
 

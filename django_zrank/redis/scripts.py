@@ -50,7 +50,10 @@ class Script:
         # The library of a name: of the package whose text names it first.
         used = {name: home for text, home in reversed(texts) for name in _libraries(text, home)}
         self.libraries = tuple(dict.fromkeys(name for text, home in texts for name in _libraries(text, home)))
-        libraries = [*(_library(one, used[one]) for one in self.libraries), *(text for text, _ in texts[:-1])]
+        libraries = [
+            *(library_text(one, used[one]) for one in self.libraries),
+            *(text for text, _ in texts[:-1]),
+        ]
         first, _, rest = _checking(self.text, libraries).rpartition(_HERE)
         self.source = "\n".join(filter(None, [first, *libraries, rest]))
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
@@ -92,7 +95,7 @@ def _checking(text: str, libraries: list[str]) -> str:
     return text[: check.end()] + "".join(f", {command}" for command in commands) + text[check.end() :]
 
 
-def _library(name: str, packages: Sequence[str]) -> str:
+def library_text(name: str, packages: Sequence[str]) -> str:
     """The text of a library: of the first of these packages that has it, or of the kernel."""
     for package in packages:
         with suppress(FileNotFoundError):
@@ -104,7 +107,7 @@ def _libraries(text: str, packages: Sequence[str]) -> Iterator[str]:
     """The libraries that a script or a library names, each after those that it uses itself."""
     named = re.match(r"-- uses: (.+)\n", text)
     for library in named[1].split(", ") if named else ():
-        yield from _libraries(_library(library, packages), packages)
+        yield from _libraries(library_text(library, packages), packages)
         yield library
 
 

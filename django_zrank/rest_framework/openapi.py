@@ -41,6 +41,7 @@ from .serializers import (
     object_schema,
     one_of,
     score_schema,
+    shown_schema,
     shows_rank,
 )
 
@@ -207,6 +208,12 @@ class IndexAutoSchema(AutoSchema):
         schema = self._map_serializer(entry_class(), "response")
         for own, values in (("pk", key_schema(index)), ("score", score_schema(index))):
             schema["properties"][own] = {**values, "readOnly": True}
+        if "shown" in schema["properties"]:
+            if index.attached_paths() and not view.shows_rows():
+                schema["properties"]["shown"] = {**shown_schema(index), "readOnly": True}
+            else:
+                del schema["properties"]["shown"]
+                schema["required"].remove("shown")
         if view.shows_rows():
             serializer = serializer_class(context=view.get_serializer_context())
             name += f"With{self._get_serializer_name(serializer, 'response')}"

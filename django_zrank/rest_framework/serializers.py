@@ -12,7 +12,8 @@ from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from ..codec.kinds import Schema, kind_of
+from ..codec.fields import follow
+from ..codec.kinds import Kind, Schema, kind_of
 from ..codec.spelling import REAL, WHOLE
 from ..codec.units import EXACT, EXACT_LOW
 from ..entries import Entry
@@ -36,12 +37,27 @@ class EntrySerializer(serializers.Serializer[Entry]):
         allow_null=True,
         help_text=_("1 is best. Null if no facet covers the filters: each rank would cost a look-up."),
     )
+    shown = serializers.JSONField(
+        read_only=True, help_text=_("The columns that the index shows. Left out if it shows none.")
+    )
+
+    def to_representation(self, instance: Entry) -> dict[str, Any]:
+        result = super().to_representation(instance)
+        if not instance.shown:
+            result.pop("shown", None)
+        return result
 
 
 class UnrankedSerializer(EntrySerializer):
     """The same without the rank. Of an index with ``shards``, ranks are then not fetched."""
 
     rank = None  # type: ignore[assignment]  # as REST framework leaves out an inherited field
+
+
+def show(entry: Entry) -> dict[str, Any]:
+    """Return what :class:`EntrySerializer` shows of an entry."""
+    result = {"pk": entry.pk, "score": entry.score, "rank": entry.rank}
+    return {**result, "shown": entry.shown} if entry.shown else result
 
 
 def shows_rank(serializer_class: Any) -> bool:
@@ -133,6 +149,15 @@ def key_schema(index: RankIndex) -> Schema:
 
 def score_schema(index: RankIndex) -> Schema:
     return dict(index.ordering.first.kind.schema)
+
+
+def shown_schema(index: RankIndex) -> Schema:
+    """The columns that the index shows, as a response shows them: any JSON of a field that is of no kind."""
+    kinds = {path: kind_of([*follow(index.model, path)][-1]) for path in index.attached_paths()}
+    schemas = {
+        path: {} if type(kind) is Kind else {**kind.schema, "nullable": True} for path, kind in kinds.items()
+    }
+    return object_schema(**schemas)
 
 
 def distance_schema(index: RankIndex) -> Schema:

@@ -347,7 +347,7 @@ class IndexViewSet(GenericViewSet[Any]):
         """Serialize ``entries``. ``rows``, by primary key, are looked up if they aren't given."""
         serializer_class = self.get_serializer_class()
         if serializer_class is serializers.EntrySerializer:  # For a tenth of its time
-            return [{"pk": entry.pk, "score": entry.score, "rank": entry.rank} for entry in entries]
+            return [*map(serializers.show, entries)]
         if issubclass(serializer_class, serializers.EntrySerializer):
             return list(self.get_serializer(entries, many=True).data)
         if rows is None:

@@ -12,11 +12,13 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import Collate, RowNumber
 
 from ..codec.filters import Condition
+from ..codec.layout import StoredMember
 from ..codec.units import Number, is_queryable
 from ..declaration import Declaration
 from ..members import batched
 from ..queries.pages import Bound
 from ..queries.view import View
+from ..sync.rows import fastest
 
 __all__ = ["CHUNK", "Row", "Rows"]
 
@@ -39,9 +41,13 @@ class Row(NamedTuple):
     text: Any = None
     """The primary key as the database compares it."""
 
+    attachment: bytes = b""
+
     @property
     def stored(self) -> bytes:
-        return self.tie + self.member
+        stored = StoredMember(self.tie + self.member)
+        stored.attachment = self.attachment
+        return stored
 
 
 class Rows:
@@ -108,10 +114,11 @@ class Rows:
 
     @cached_property
     def columns(self) -> list[Any]:
-        """The columns of all criteria, as ``values_list()`` takes them."""
+        """The columns of all criteria, then those of attachments, as ``values_list()`` takes them."""
         kinds = [(one.path, one.kind) for one in self.order.criteria]
         vendor, at = self.connection.vendor, self.connection
-        return [kind.comparable(path, at) if kind.readable(vendor) else path for path, kind in kinds]
+        criteria = [kind.comparable(path, at) if kind.readable(vendor) else path for path, kind in kinds]
+        return criteria + [fastest(self.index, path) for path in self.index.attached_paths()]
 
     @cached_property
     def ascending(self) -> list[OrderBy]:
@@ -124,9 +131,11 @@ class Rows:
         return [criterion.reverse_ordering() for criterion in ascending] if reverse else ascending
 
     def row(self, pk: Any, values: Sequence[Any], text: Any = None) -> Row:
-        score, tie = self.order.encode(values)
+        count = len(self.order.criteria)
+        score, tie = self.order.encode(values[:count])
         stored = self.order.decode(float(score), tie)
-        return Row(pk, stored, float(score), tie, self.index.to_text(pk).encode(), text)
+        member, attachment = self.index.to_text(pk).encode(), self.index.attach(values[count:])
+        return Row(pk, stored, float(score), tie, member, text, attachment)
 
     def find(self, members: Iterable[str], rows: models.QuerySet[Any] | None = None) -> dict[str, Row]:
         """Find ``members`` among ``rows``, by default those that pass the conditions."""

@@ -207,6 +207,7 @@ def encode(
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, key_type, name, has_facets = index.from_text, index.pk_type, _namer(index), bool(facets)
+    attached = _pick(columns, paths) if (paths := index.attached_paths()) else None
     for row, values in (
         _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
     ):
@@ -217,6 +218,8 @@ def encode(
                 parse(row[0])
             score, tie = score_of(criteria(row))
             names = name(values) if has_facets else b""
+            if attached:
+                names = index.attach(attached(row)) + (b"\0" + names if names else b"")
         except Exception as error:  # noqa: BLE001 - whatever a value raises, the other rows are ranked
             logger.error(
                 "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
@@ -242,7 +245,8 @@ def _noting(
 
 def _columns(index: Declaration) -> list[str]:
     """Return the columns to read, each once."""
-    return list(dict.fromkeys(["pk", *index.ordering.paths, *index.faceting.paths]))
+    paths = *index.ordering.paths, *index.faceting.paths, *index.attached_paths()
+    return list(dict.fromkeys(["pk", *paths]))
 
 
 def fastest(index: Declaration, path: str) -> str | Func:

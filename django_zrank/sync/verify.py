@@ -138,7 +138,7 @@ class Report:
     """In Redis, and not ranked in the database."""
 
     different: Drift = field(default_factory=Drift)
-    """In Redis with another score, other tie bytes, or in other facet rankings."""
+    """In Redis with another score, other tie bytes or attached values, or in other facet rankings."""
 
     broken: Drift = field(default_factory=Drift)
     """Names of facet rankings, and what is kept beside rankings, that are inconsistent within Redis."""
@@ -336,8 +336,8 @@ class _Comparison:
         if not self.layout.memberships:
             yield b"", member, score
             return
-        tie, names = self.layout.split(membership or b"")
-        stored = tie + member
+        tie, _ = self.layout.split(membership or b"")
+        stored, names = tie + member, self.layout.names_of(membership or b"")
         yield _MEMBERSHIPS, member, membership or None
         yield b"", stored, score
         if names:
@@ -574,8 +574,12 @@ class _Comparison:
             reasons.append(f"in {self.holder.name}, which doesn't hold it")
         if row and also & {*lacking, b""}:
             reasons.append("other tie bytes")
-        if row and row[1] and there[_MEMBERSHIPS, member] is None:
-            reasons.append("no membership")
+        if row and row[1]:
+            held, attachment_of = there[_MEMBERSHIPS, member], self.layout.attachment_of
+            if held is None:
+                reasons.append("no membership")
+            elif attachment_of(held) != attachment_of(row[1]):
+                reasons.append("other attached values")
         for what, names in (("not in", lacking - also), ("also in", also - lacking - {b""})):
             if names:
                 reasons.append(f"{what} {', '.join(sorted(map(_text, names)))}")

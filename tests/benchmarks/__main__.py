@@ -25,6 +25,7 @@ SMALL = {
     "memory": "--members 50000",
     "path": "",
     "concurrent": "--members 20000 --rounds 5",
+    "shown": "--rows 20000 --rounds 200",
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",

@@ -51,25 +51,32 @@ def ties(layout: Layout) -> st.SearchStrategy[bytes]:
     return st.one_of(st.just(b""), few.map(lambda tie: b"\0" + tie))
 
 
+ATTACHMENTS = (b"[]", b'["kantou:","\\u0000"]', b"[[")
+"""Of an index whose members have one."""
+
+
 FEW = ("1", "2", "3", "ü", "region:kantou")
 
 
-def changes(layout: Layout, members: Sequence[str] = FEW) -> st.SearchStrategy[Change]:
+def changes(
+    layout: Layout, members: Sequence[str] = FEW, *, attached: bool = False
+) -> st.SearchStrategy[Change]:
     rankings = st.sets(st.sampled_from(RANKINGS), max_size=4) if layout.memberships else st.just(set())
     return st.builds(
-        lambda member, score, tie, names: Change(
-            member, score, b"" if score is None else membership_of(tie, names)
+        lambda member, score, tie, names, attachment: Change(
+            member, score, b"" if score is None else membership_of(tie, names, attachment)
         ),
         st.sampled_from(members),
         st.one_of(st.none(), st.sampled_from([0, 1, -1, 2.5, 0.25, 2**53, -(2**53)])),
         ties(layout),
         rankings,
+        st.sampled_from(ATTACHMENTS) if attached and layout.memberships else st.just(b""),
     )
 
 
-def steps(layout: Layout) -> st.SearchStrategy[list[Any]]:
+def steps(layout: Layout, *, attached: bool) -> st.SearchStrategy[list[Any]]:
     step = st.one_of(
-        st.lists(changes(layout), min_size=1, max_size=4),
+        st.lists(changes(layout, attached=attached), min_size=1, max_size=4),
         st.sampled_from(["start", "load", "load again", "swap", "abandon", "dead"]),
     )
     return st.lists(step, max_size=14)
@@ -148,10 +155,11 @@ class Model:
             assert everything(self.client, root) == expected(root, held, layout)
 
 
+@pytest.mark.parametrize("attached", [False, True], ids=["", "attached"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> None:
+def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout, attached: bool) -> None:
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(steps(layout))
+    @given(steps(layout, attached=attached))
     def run(steps: list[Any]) -> None:
         model = Model(zrank, layout)
         for step in steps:
@@ -166,17 +174,18 @@ def test_every_key_is_what_the_members_make_it(zrank: Redis, layout: Layout) -> 
     run()
 
 
+@pytest.mark.parametrize("attached", [False, True], ids=["", "attached"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_many_members_at_once_in_pieces(
-    zrank: Redis, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    zrank: Redis, layout: Layout, attached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that leave a ranking, enter it or stay are told by one command each, for all of a piece."""
     monkeypatch.setattr(store_module, "WRITTEN", 10)
     monkeypatch.setattr(store_module, "LOADED", 10)
-    many = [str(number) for number in range(25)]
+    changed = changes(layout, attached=attached, members=[str(number) for number in range(25)])
 
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(st.lists(st.lists(changes(layout, many), min_size=1, max_size=40), min_size=2, max_size=3))
+    @given(st.lists(st.lists(changed, min_size=1, max_size=40), min_size=2, max_size=3))
     def run(writes: list[list[Change]]) -> None:
         model = Model(zrank, layout)
         for number, write in enumerate(writes):

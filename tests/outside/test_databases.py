@@ -250,6 +250,8 @@ def test_a_function_watches_its_arguments_alone(
 @pytest.fixture(scope="module")
 def server() -> Iterator[DatabaseServer]:
     """A database server of the tests' own, whose settings nobody else shares."""
+    if DATABASE == "mysql":
+        pytest.skip("the server that would be started is MariaDB")
     with TemporaryDirectory(prefix="zrank-") as name:
         Path(name).chmod(0o755)
         server = {"postgresql": PostgreSQL, "mysql": MariaDB}[connection.vendor](Path(name))

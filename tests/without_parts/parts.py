@@ -47,6 +47,7 @@ PARTS: Final = {
             "tests/rest_framework",
             "tests/outside/test_installed_apps.py",
             "tests/outside/test_rest.py",
+            "tests/parts/shown/test_rest.py",
             "tests/test_kinds.py",
             "tests/parts/shards/test_edges.py",
             "tests/typed_api.py",
@@ -89,7 +90,7 @@ PARTS: Final = {
         r"(?<!Galera )[Cc]luster|\b(Ask|Moved|TryAgain|SlotNotCovered)Error",
     ),
     "replicas": Part(
-        ("django_zrank/replicas", "tests/test_replicas.py"),
+        ("django_zrank/replicas", "tests/parts/shown/test_replicas.py", "tests/test_replicas.py"),
         r"\b[Rr]eplicas?\b|[Rr]eplica_|Replicas?\b",
         ((_INDEX, 'sources["replica"]'),),
     ),
@@ -153,6 +154,8 @@ PARTS: Final = {
         (
             "django_zrank/shards",
             "tests/parts/shards",
+            "tests/parts/shown/test_replicas.py",
+            "tests/parts/shown/test_shown.py",
             "tests/parts/write_behind/test_scores_releases.py",
             "tests/parts/write_behind/test_shards.py",
             "tests/sync/test_erase.py",
@@ -208,6 +211,15 @@ PARTS: Final = {
             (_INDEX, 'extensions["idle"]'),
             (_SCORES, "import Touching"),
             (_SCORES, "    Touching,"),
+        ),
+    ),
+    "shown": Part(
+        ("django_zrank/shown", "tests/parts/shown"),
+        r"zrank\.shown\b|\b(get_shown|showing|ShowingIndex|ShownEntry|LateShownEntry)\b",
+        (
+            (_INDEX, "import ShowingIndex"),
+            (_INDEX, "    ShowingIndex[Member],"),
+            (_INDEX, 'extensions["shown"]'),
         ),
     ),
     "export": Part(

@@ -21,15 +21,19 @@ local function primary_key(stored, layout)
   return stored
 end
 
--- The names of the facet rankings in a membership, joined by NUL bytes.
+-- The names of the facet rankings in a membership, joined by NUL bytes. An attachment, which begins with a bracket, comes
+-- before them.
 local function names_of(membership, width)
-  return string.sub(membership, tie_length(membership, width) + 1)
+  local names = string.sub(membership, tie_length(membership, width) + 1)
+  if string.byte(names) == 91 then
+    return string.match(names, '^%Z*%z(.*)$') or ''
+  end
+  return names
 end
 
--- The tie bytes of a membership, and the names of its facet rankings, joined by NUL bytes.
+-- The tie bytes of a membership, and the names of its facet rankings.
 local function read_membership(membership, width)
-  local length = tie_length(membership, width)
-  return string.sub(membership, 1, length), string.sub(membership, length + 1)
+  return tie_of(membership, width), names_of(membership, width)
 end
 
 -- Iterate over the rankings of a member: '' for the whole index, then these names of its facet rankings.

@@ -109,7 +109,7 @@ for n, member in ipairs(members) do
   if operation == 'last' or is_best and tonumber(scores[n]) ~= tonumber(score) then
     new[#new + 1], new[#new + 2] = member, changes[n]
   end
-  for name in rankings_of(known[n]) do
+  for name in rankings_of(names_of(known[n], 0)) do
     local list = list_of(entering, name)
     list[#list + 1], list[#list + 2] = score, member
   end
