@@ -264,6 +264,7 @@ class Heavy(CompetitorRank):
     facets = ()
 
 
+@pytest.mark.part("shards")
 def test_coroutines_cut_them_too(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     index = sharded(Heavy, 7)
     load(index, ((pk, pk % 7, pk % 3) for pk in range(1, 301)))

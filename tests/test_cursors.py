@@ -20,13 +20,10 @@ from hypothesis import strategies as st
 from django_zrank import Entry, EntryPage, RankIndex
 from django_zrank.codec.cursors import decode_cursor, encode_cursor, sort_key_at
 from django_zrank.queries import pages
-from django_zrank.queries.pages import PageAt, PageBeside
 from django_zrank.ranking import Ranking
-from django_zrank.shards import queries as sharded_reads
-from django_zrank.shards.queries import over_shards
 from tests.populations import fill, populate
 from tests.rankings import by_sql
-from tests.sharded import divide, sharded
+from tests.sharded import sharded
 from tests.test_ranking import FACETED, FILTERS, INDEXES, Oracle, Row, populations, rows, write
 from tests.testapp.models import Nickname, Ticket
 from tests.testapp.zrank import PlayerRank
@@ -170,30 +167,6 @@ def test_a_page_of_several_round_trips(is_after: bool) -> None:
     assert not left
     steady = [pk for pk in (everybody[21:] if is_after else everybody[:20]) if pk not in moves]
     assert [found.pk for found in page if found.pk not in moves] == steady
-
-
-@pytest.mark.parametrize("is_after", [True, False])
-@pytest.mark.parametrize("shards", [2, 3, 7])
-def test_a_page_of_several_round_trips_over_shards(shards: int, is_after: bool) -> None:
-    rows = {pk: {"level": pk // 2} for pk in range(1, 81)}
-    both, view = divide(PlayerRank, shards, rows), PlayerRank.ranking.view
-    everybody = [stored for stored, _ in both.of_whole(PageAt(0, 80), view).members]
-    moves = {80: -5, 1: 90, 60: -6, 21: 91, 22: 0, 79: 5, 3: 92}
-    left = [*moves.items()]
-
-    def move(rounds: int) -> None:
-        if left:
-            pk, score = left.pop()
-            both.whole.client.zadd(both.shards.own(str(pk)).root, {str(pk): score})
-
-    question = PageBeside(20.0, b"40", 60, is_after)
-    with mock.patch.object(sharded_reads, "_AT_ONCE", 4):
-        page = both.run(over_shards(question, view, both.shards), move)
-    assert both.rounds >= len(moves)
-    steady = [str(pk).encode() for pk in rows if pk not in moves]
-    at = everybody.index(b"40")
-    expected = [one for one in (everybody[at:] if is_after else everybody[:at]) if one in steady]
-    assert [stored for stored, _ in page.members if stored in steady] == expected
 
 
 @pytest.mark.parametrize("index", [PlayerRank, sharded(PlayerRank, 3)])

@@ -198,6 +198,7 @@ def test_shards_are_asked_of_replicas(pair: Pair) -> None:
         assert answer == ask(ranking) == ask(Replicated.ranking)
 
 
+@pytest.mark.part("shards")
 @pytest.mark.parametrize("pair", [that_pair, DEPLOYMENTS[-1]], indirect=True)
 def test_ranks_of_members_drawn_are_asked_of_replicas(pair: Pair) -> None:
     ranking = sharded(Replicated, 3).ranking

@@ -583,6 +583,17 @@ def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
         prune(names[0])
 
 
+def test_a_rebuild_with_another_number_of_shards_removes_the_former_ones(
+    players: RankIndex, zrank: Redis
+) -> None:
+    before = [part.name for part in players.holders]
+    split(PlayerAscending, 2)
+    rebuild(players)
+    assert_mirrors(PlayerAscending)
+    assert not any(zrank.keys(f"*{{{name}}}*") for name in before)
+    assert not Generation.objects.filter(index__in=before).exists()
+
+
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 3), (3, 1)])
 def test_a_release_with_another_number_works_off_no_mark(
     divide: Callable[..., RankIndex], monkeypatch: pytest.MonkeyPatch, before: int, after: int
