@@ -13,7 +13,7 @@ EQUIVALENT: Final[dict[str, str]] = {
         "A note that was read before the build disagrees with it, and is read again."
     ),
     "push.py Push.apply: without `return []`": "A function that ends returns None, and no members are left.",
-    "drain.py _Drain.expand: without `unknown` in `unknown and (not examine_capture(index).is_complete)`": (
+    "drain.py Drain.expand: without `unknown` in `unknown and (not examine_capture(index).is_complete)`": (
         "Without such marks, none is left for the sake of them."
     ),
     "flush.py write_scores: True in place of `flight.rule != column.noted`": (
