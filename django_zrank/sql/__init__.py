@@ -141,7 +141,8 @@ def _placements(rows: Rows, view: View, question: Placements) -> list[Placement]
 
 def _rankings_of(rows: Rows, me: Row, facet: Facet) -> set[str]:
     """The names of the rankings of a member's values of a facet."""
-    mine = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by().filter(pk=me.pk)
+    everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
+    mine = rows.index.annotate(everybody).filter(pk=me.pk)
     # Every combination of the values at each path counts, even if two paths lead through one relation.
     values = [
         {*mine.values_list(facet.kind(path).comparable(path, rows.connection), flat=True)}
