@@ -10,6 +10,7 @@ from functools import cache, lru_cache, partial
 from heapq import nsmallest
 from itertools import islice
 from math import inf
+from sys import float_info
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
@@ -474,7 +475,10 @@ class RecommendationViewSet(IndexViewSet):
 
 
 def _spell(distance: Any) -> Any:
-    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days."""
+    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days. Of two
+    floats that are further apart than any float, the highest one, as JSON has no infinity."""
+    if distance == inf:
+        return float_info.max
     return duration_string(distance) if isinstance(distance, timedelta) else distance
 
 
@@ -636,8 +640,8 @@ class LeaderboardViewSet(IndexViewSet):
         )
 
     def _turn(self, ranking: Ranking, n: int) -> Iterator[EntryPage[Any]]:
-        """Yield the page that the request's cursor leads to, then those that follow in that direction, of 100 members or
-        more."""
+        """Yield the page that the request's cursor leads to, then those that follow in that direction, which have 100
+        members or more."""
         is_after = "after" in self.arguments
         start: Any = self.arguments["after" if is_after else "before"]
         while start is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import float_info
 from typing import Any
 from unittest import mock
 
@@ -611,6 +612,15 @@ class TestGap:
         answer = ask(client, "/searched/board/me/gap/", search="100")
         assert (answer["name"], answer["above"], answer["gap"]) == ("level 100", None, None)
         assert client.get("/searched/board/me/gap/", {"search": "101"}).status_code == 404
+
+    def test_floats_further_apart_than_any_float(self, client: APIClient, me: Player) -> None:
+        """JSON has no infinity."""
+        Nickname.objects.bulk_create(
+            Nickname(nick=nick, score=score) for nick, score in [("a", 1e308), ("b", -1e308)]
+        )
+        sync_now(NicknameRank)
+        answer = ask(client, "/api/nickname/leaderboard/b/gap/")
+        assert (answer["score"], answer["above"]["score"], answer["gap"]) == (-1e308, 1e308, float_info.max)
 
 
 class TestCounts:
