@@ -132,10 +132,12 @@ def _placements(rows: Rows, view: View, question: Placements) -> list[Placement]
     found: list[Placement] = []
     for name, own in conditions.items():
         among = Rows(rows.index, own)
-        size, numbers = _count_better(among, view, [me])
-        _, equal = _count_better(among, view.by("competition"), [me])
-        location = Location(*numbers[me.member], me.stored, me.score)
-        found.append(Placement(name, size, location, equal[me.member][1]))
+        size, numbers = _count_better(among, view.by("competition"), [me])
+        position, better = numbers[me.member]
+        before = position if view.method == "ordinal" else better
+        if view.ranks.is_distinct:
+            before = among.count_before(view, among.apart(me, higher=view.reverse, by_text=False))
+        found.append(Placement(name, size, Location(position, before, me.stored, me.score), better))
     return found
 
 
