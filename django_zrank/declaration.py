@@ -306,10 +306,15 @@ class Declaration(MemberCodec, Generic[Member]):
         ``FieldError`` if it has no queryset either."""
         if name not in self._annotations:
             try:
-                expression = self.get_queryset().query.annotations.get(name)
+                query = self.get_queryset().query
+                expression = query.annotation_select.get(name)
             except Exception as error:
                 message = f"{name} is no field of {self.model._meta.label}, and get_queryset() fails: {error}"
                 raise FieldError(message) from error
+            if expression is None and name in query.annotations:
+                raise FieldError(
+                    f"{name} is an alias(), whose values can't be read: declare it by annotate()"
+                )
             self._annotations[name] = None if expression is None else annotation(self.model, name, expression)
         return self._annotations[name]
 

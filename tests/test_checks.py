@@ -502,6 +502,13 @@ DECLARATIONS = [
         get_queryset=rows(Player.objects.annotate(a=Upper("name"))),
     ),
     declaring(
+        "zrank.E015",
+        "an alias",
+        "a is an alias",
+        order=("-a",),
+        get_queryset=rows(Player.objects.alias(a=Count("friends"))),
+    ),
+    declaring(
         "zrank.W004",
         "an annotation by a subquery",
         "reads testapp_club in a subquery",

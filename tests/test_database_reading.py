@@ -305,6 +305,7 @@ def test_a_filtered_ranking_falls_back_too(zrank: Redis, settings: Any) -> None:
         (lambda ranking: ranking.rank_of_score(10), 2),
         (lambda ranking: ranking.counts("region"), 1),
         (lambda ranking: ranking.recommend(50, 10, band=30), 5),
+        (lambda ranking: ranking.gap(50), 4),
     ],
 )
 @pytest.mark.parametrize(
@@ -318,6 +319,15 @@ def test_few_queries(ask: Any, most: int, method: str) -> None:
         ask(ranking)
     assert len([query for query in queries if "testapp_competitor" in query["sql"]]) <= most
     del ranking.index.__dict__["faceting"]
+
+
+@pytest.mark.parametrize(
+    ("method", "most"),
+    [("ordinal", 4), ("competition", 4), pytest.param("dense", 6, marks=pytest.mark.part("dense"))],
+)
+def test_standings_take_one_scan_for_each_ranking(method: str, most: int) -> None:
+    """And one more for ranks that count distinct values."""
+    test_few_queries(lambda ranking: ranking.standings(50, "region"), most, method)
 
 
 def test_more_members_than_a_query_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from functools import cache, lru_cache, partial
 from heapq import nsmallest
 from itertools import islice
 from math import inf
+from sys import float_info
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
@@ -64,6 +65,9 @@ _counts = KeptCounts()
 
 _HIDDEN_PAGES: Final = 20
 """The most pages in a row that a request reads until one has a member that the view's queryset shows."""
+
+_HIDDEN_PAGE: Final = 100
+"""The least members of each of these pages after the first, however few the request asks for."""
 
 
 @cache
@@ -471,7 +475,10 @@ class RecommendationViewSet(IndexViewSet):
 
 
 def _spell(distance: Any) -> Any:
-    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days."""
+    """Return a distance as ``band`` takes it: seconds would not do, since the band of a date counts in days. Of two
+    floats that are further apart than any float, the highest one, as JSON has no infinity."""
+    if distance == inf:
+        return float_info.max
     return duration_string(distance) if isinstance(distance, timedelta) else distance
 
 
@@ -621,25 +628,27 @@ class LeaderboardViewSet(IndexViewSet):
             shown = [entry for entry in page if rows is None or entry.pk in rows]
             if shown:
                 break
-        is_last = not (shown and page.has_next)
-        is_first = not (shown and page.has_previous)
+        results = shown[:n] if "after" in self.arguments else shown[-n:]
+        is_last = not (shown and (page.has_next or results[-1] != shown[-1]))
+        is_first = not (shown and (page.has_previous or results[0] != shown[0]))
         return Response(
             {
-                "next": None if is_last else self._get_link(after=ranking.cursor(shown[-1])),
-                "previous": None if is_first else self._get_link(before=ranking.cursor(shown[0])),
-                "results": self.get_results(shown, rows),
+                "next": None if is_last else self._get_link(after=ranking.cursor(results[-1])),
+                "previous": None if is_first else self._get_link(before=ranking.cursor(results[0])),
+                "results": self.get_results(results, rows),
             }
         )
 
     def _turn(self, ranking: Ranking, n: int) -> Iterator[EntryPage[Any]]:
-        """Yield the page that the request's cursor leads to, then those that follow in that direction."""
+        """Yield the page that the request's cursor leads to, then those that follow in that direction, which have 100
+        members or more."""
         is_after = "after" in self.arguments
         start: Any = self.arguments["after" if is_after else "before"]
         while start is not None:
             page = (ranking.after if is_after else ranking.before)(start, n)
             yield page
             has_more = page and (page.has_next if is_after else page.has_previous)
-            start = page[-1 if is_after else 0] if has_more else None
+            start, n = page[-1 if is_after else 0] if has_more else None, max(n, _HIDDEN_PAGE)
 
     def _get_link(self, **cursor: str) -> str:
         """Return the URL of this request, with another cursor."""

@@ -19,7 +19,10 @@ __all__ = ["ShownColumns"]
 _FURTHER: Final = (models.FileField, models.JSONField)
 """Fields of no kind whose values are JSON: the name of a file, and JSON itself."""
 
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_LEVELS: Final = 100
+"""Levels of nested JSON that are shown: reading a thousand raises ``RecursionError``, for all members of a page."""
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class ShownColumn:
@@ -54,8 +57,18 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    _encode(value)  # raises for what is no JSON
+    if _is_deeper(value, _LEVELS):
+        raise ValueError
+    _encode(
+        value
+    ).encode()  # raises for what is no JSON, which a client couldn't read: infinity, lone surrogates
     return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return True if a value of JSON has more levels than these."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return not levels or any(_is_deeper(part, levels - 1) for part in parts)
 
 
 class ShownColumns:
@@ -79,8 +92,7 @@ class ShownColumns:
     def encode(self, values: Sequence[Any]) -> bytes:
         """Return the values of a row as JSON: a list, in which strings escape NUL."""
         columns = zip(self._columns, values, strict=True)
-        text = _encode([column.encode(value) for column, value in columns])
-        return text.encode("utf-8", "surrogatepass")  # JSON of a column may have lone surrogates
+        return _encode([column.encode(value) for column, value in columns]).encode()
 
     def decode(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the values of several rows in their fields' own types, by their paths; None for each of a row without

@@ -132,16 +132,19 @@ def _placements(rows: Rows, view: View, question: Placements) -> list[Placement]
     found: list[Placement] = []
     for name, own in conditions.items():
         among = Rows(rows.index, own)
-        size, numbers = _count_better(among, view, [me])
-        _, equal = _count_better(among, view.by("competition"), [me])
-        location = Location(*numbers[me.member], me.stored, me.score)
-        found.append(Placement(name, size, location, equal[me.member][1]))
+        size, numbers = _count_better(among, view.by("competition"), [me])
+        position, better = numbers[me.member]
+        before = position if view.method == "ordinal" else better
+        if view.ranks.is_distinct:
+            before = among.count_before(view, among.apart(me, higher=view.reverse, by_text=False))
+        found.append(Placement(name, size, Location(position, before, me.stored, me.score), better))
     return found
 
 
 def _rankings_of(rows: Rows, me: Row, facet: Facet) -> set[str]:
     """The names of the rankings of a member's values of a facet."""
-    mine = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by().filter(pk=me.pk)
+    everybody = models.QuerySet[Any](rows.index.model, using=rows.index.get_using()).order_by()
+    mine = rows.index.annotate(everybody).filter(pk=me.pk)
     # Every combination of the values at each path counts, even if two paths lead through one relation.
     values = [
         {*mine.values_list(facet.kind(path).comparable(path, rows.connection), flat=True)}

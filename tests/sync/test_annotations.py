@@ -273,6 +273,7 @@ def assert_equal(index: type[RankIndex], expected: Expected | None) -> None:
             assert entries(by_redis.filter(**filters)) == entries(sql.filter(**filters))
     for pk, _, rank in found[:: max(1, len(found) // 5)]:
         assert sql.rank(pk) == by_redis.rank(pk) == rank
+        assert sql.standings(pk) == by_redis.standings(pk)
 
 
 @pytest.mark.parametrize("kind", INDEXES)

@@ -59,7 +59,16 @@ def test_any_text(text: str, tie: bytes, names: list[str]) -> None:
 
 def test_what_a_field_can_hold_without_a_kind() -> None:
     assert there_and_back(models.ImageField(), "avatars/ada.png") == "avatars/ada.png"
-    for value in ({"a": [1, None, "\0"]}, [], "text", 0, False, 1.5, None):
+    for value in (
+        json.loads("[" * 99 + "1" + "]" * 99),
+        {"a": [1, None, "\0"]},
+        [],
+        "text",
+        0,
+        False,
+        1.5,
+        None,
+    ):
         assert there_and_back(models.JSONField(), value) == value
     assert there_and_back(models.JSONField(), {"a": object()}) is None
 
@@ -75,8 +84,11 @@ def test_what_a_field_can_hold_without_a_kind() -> None:
         (models.CharField(), b"\xff"),
         (models.UUIDField(), "x"),
         (models.GenericIPAddressField(), "10.0.0.0/8"),
+        (models.JSONField(), [float("inf")]),
+        (models.JSONField(), {"\ud800": 1}),
+        (models.JSONField(), json.loads("[" * 900 + "]" * 900)),
     ],
-    ids=repr,
+    ids=lambda given: repr(given)[:40],
 )
 def test_what_can_t_be_represented_is_none(field: Any, value: Any) -> None:
     """Its row is ranked all the same."""
