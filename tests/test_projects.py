@@ -356,13 +356,20 @@ print("matched", len(matches), "in a batch", len(pairs))
 """
 
 
+def sharded(module: str, shards: int) -> str:
+    """A module that declares ``PlayerRank`` among others, with so many shards for this one."""
+    head, line, rest = module.partition("class PlayerRank(RankIndex):\n")
+    assert line
+    return f"{head}{line}    shards = {shards}\n{rest}"
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_matchmaking(shards: int, tmp_path: Path) -> None:
     """The programs of docs/howto/matchmaking.md: 200 players in 10 threads, none of them twice."""
     own = documented("docs/howto/matchmaking.md")
     files = {
         "players/models.py": PAGE_MODELS,
-        "players/zrank.py": f"{declared('docs/leaderboards.md')}\n    shards = {shards}\n",
+        "players/zrank.py": sharded(declared("docs/leaderboards.md"), shards),
         "players/matchmaking.py": own["players/matchmaking.py"],
         "players/pairing.py": own["players/pairing.py"],
     }
