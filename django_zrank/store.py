@@ -25,7 +25,7 @@ from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
 from .redis.scripts import Script, preceded
-from .redis.servers import node_of, primaries, server_of
+from .redis.sending import node_of, primaries, server_of
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""

@@ -122,7 +122,7 @@ LAYERS = [
     "codec members declaration shards.names shards.declaration",
     "queries",
     "combined",
-    "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
+    "redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
     "dense",
     "redis.trust",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import sleep
 from typing import Any, TypeVar
 
@@ -17,8 +18,7 @@ from ..queries.query import Once, Query, drive, one
 from ..queries.request import Call, Request, Swapped
 from .isolation import is_testing, require_redis
 from .keys import Keys
-from .sending import in_trips, send, send_all, send_each, send_once
-from .servers import has_several, renew
+from .sending import has_several, in_trips, renew, send_request, server_of
 
 __all__ = ["Executor"]
 
@@ -103,13 +103,13 @@ class Executor:
         if request.delay:
             sleep(request.delay)
         calls = request.calls
-        trips = [range(1)] if len(calls) == 1 else self.guard(in_trips, request)
+        trips = [range(1)] if len(calls) == 1 else in_trips(request, partial(self.guard, server_of))
         if len(trips) == 1:
-            return self.guard(_send, request)
+            return self.guard(send_request, request)
         replies: dict[int, Any] = {}
         for trip in trips:
             part = request._replace(calls=[calls[at] for at in trip])
-            replies.update(zip(trip, self.guard(_send, part), strict=True))
+            replies.update(zip(trip, self.guard(send_request, part), strict=True))
         return [replies[at] for at in range(len(calls))]
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
@@ -156,16 +156,3 @@ class Executor:
     def not_built(self) -> NotBuilt:
         declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {declared}")
-
-
-def _send(client: Any, request: Request) -> list[Any]:
-    """Return the replies to a request, in one round trip."""
-    if has_several(client):
-        replies: list[Any] = client.send_request(request)
-        return replies
-    calls = request.calls
-    if request.once:
-        return [send_once(client, calls[0])]
-    if len(calls) == 1:
-        return [send(client, calls[0])]
-    return send_each(client, calls) if request.each else send_all(client, calls, atomic=request.atomic)

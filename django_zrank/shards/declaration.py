@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 from copy import copy
 from functools import cached_property
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 from ..declaration import Declaration, Member
 from .names import name_of, shard_of
 
 __all__ = ["ShardedIndex"]
-
-Item = TypeVar("Item")
 
 _NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
 """What follows the name of the index in that of a shard."""
@@ -58,14 +55,3 @@ class ShardedIndex(Declaration[Member]):
     def may_hold(self, name: str) -> bool:
         index, slash, number = name.partition("/")
         return index == self.name and (not slash or bool(_NUMBER.fullmatch(number)))
-
-    def place(
-        self, items: Iterable[Item], member: Callable[[Item], Any] = lambda item: item
-    ) -> dict[Self, list[Item]]:
-        holders, count = self.holders, len(self.holders)
-        if count == 1:
-            return {holders[0]: found} if (found := list(items)) else {}
-        placed: list[list[Item]] = [[] for _ in range(count)]
-        for item in items:
-            placed[shard_of(member(item), count)].append(item)
-        return {holder: own for holder, own in zip(holders, placed, strict=True) if own}

@@ -52,6 +52,7 @@ _KEPT: Final = 1.0
 to be older than the read of the rows: an older one is refused more often, but nothing is ever wrongly written."""
 
 _kept: Recent[Epoch] = Recent()
+"""By the names of indexes, and of their databases."""
 
 
 def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
@@ -78,6 +79,7 @@ class Push:
 
     def __init__(self, step: InStep, *, saved: bool = False, noted: bool = False) -> None:
         self.step, self.saved = step, saved
+        self.using = step.indexes[0].get_using()
         self.nonce = token_hex(4) if noted else ""
         self.epochs: dict[Declaration, Epoch] = {}
         """The epoch of the next write to each index: its token is the version of the last one."""
@@ -87,8 +89,7 @@ class Push:
 
     def write(self, members: Mapping[Declaration, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
-        connection = connections[self.step.indexes[0].get_using()]
-        size = min(_BATCH, connection.features.max_query_params or _BATCH)
+        size = min(_BATCH, connections[self.using].features.max_query_params or _BATCH)
         for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
             if monotonic() >= until:
                 logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
@@ -109,7 +110,7 @@ class Push:
         step, refusals = self.step, defaultdict[Declaration, int](int)
         if self.saved:
             for index in todo:
-                if index not in self.epochs and (kept := _kept.get(_place(index))):
+                if index not in self.epochs and (kept := _kept.get((index.name, self.using))):
                     self.epochs[index] = kept
                     refusals[index] = -1  # a refusal under a token from before the commit says nothing
         for _ in range(_ATTEMPTS):
@@ -130,13 +131,13 @@ class Push:
 
     def begin(self, index: Declaration) -> Query[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
-        return _kept.keep(_place(index), epoch, _KEPT) if self.saved else epoch
+        return _kept.keep((index.name, self.using), epoch, _KEPT) if self.saved else epoch
 
     def read(self, todo: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
         """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
         changes: dict[Declaration, list[Any]] = {index: [] for index in todo}
+        require_synced(self.using)
         for declared, pks in _declared(todo).items():
-            require_synced(declared.get_using())
             further = timed(declared)
             before = {} if self.saved else {one: one.before_rows(declared) for one in further}
             found = self.find(declared, pks)
@@ -146,8 +147,8 @@ class Push:
                 for one in further:
                     if note := one.removing(declared, before.get(one)):
                         self.step.each(asked, lambda index, note=note: note(self.step.stores[index]))  # type: ignore[misc]
-            if not self.saved:  # an idle connection may lead to a former primary
-                require_writable(declared.get_using())
+        if not self.saved:  # an idle connection may lead to a former primary
+            require_writable(self.using)
         return changes
 
     def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
@@ -181,7 +182,7 @@ class Push:
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
         if self.saved:
-            _kept.replace(_place(index), epoch)
+            _kept.replace((index.name, self.using), epoch)
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -194,11 +195,6 @@ def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, lis
     for index, pks in members.items():
         found.setdefault(index.declared, []).extend(pks)
     return found
-
-
-def _place(index: Declaration) -> tuple[str, str]:
-    """Return what tells apart indexes whose epochs are kept."""
-    return index.name, index.get_using()
 
 
 def known(index: Declaration, epoch: Epoch) -> Epoch:
@@ -222,32 +218,31 @@ def forget(index: Declaration) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
     rows.forget(index.declared)
     trust.forget(index)
-    _kept.forget(_place(index))
+    _kept.forget((index.name, index.get_using()))
 
 
 def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
     """Push members of declared indexes, except to those whose breaker is open. Return the indexes that were written to,
     and that no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
     step = InStep(holder for index in members for holder in index.holders)
-    asked = {
+    placed = {
         holder: own
         for index, pks in members.items()
         for holder, own in index.place(pks, index.to_text).items()
-        if not step.is_suspended(holder)
     }
+    asked = {index: placed[index] for index in step.reachable(placed)}
     if not asked:
         return []
     push = Push(step, saved=True)
     push.write(asked, until=until)
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            step.resume(index)
+            step.resume([index])
             logger.warning("Not pushed. %s", failure)
         else:
             step.suspend(index, failure)
         push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
-    for index in push.written:
-        step.resume(index)
+    step.resume(push.written)
     for server, seconds in step.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))

@@ -24,7 +24,7 @@ from django_zrank.queries.counts import CountFacet, Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import PageAt
 from django_zrank.queries.positions import Locate, Placements
-from django_zrank.queries.request import Call
+from django_zrank.queries.request import Call, Request
 from django_zrank.queries.view import View
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
@@ -276,21 +276,13 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     store.client.sadd(store.keys.doomed, "a")
     generations = {store.check_health().generation}
     calls: list[Call] = []
-    send, send_all = executor.send, executor.send_all
+    send_request = executor.send_request
 
-    def one(client: Redis, call: Call) -> Any:
-        calls.append(call)
-        return send(client, call)
+    def note(client: Redis, request: Request) -> list[Any]:
+        calls.extend(request.calls)
+        return send_request(client, request)
 
-    def several(client: Redis, asked: Any, **how: Any) -> Any:
-        calls.extend(asked)
-        return send_all(client, asked, **how)
-
-    with (
-        mock.patch.multiple(executor, send=one, send_once=one),
-        mock.patch.object(executor, "send_all", several),
-        suppress(Replaced),
-    ):
+    with mock.patch.object(executor, "send_request", note), suppress(Replaced):
         CALLS[script.name](store)
     sent, keys, args = next(
         (call.command, call.keys, call.arguments)

@@ -16,9 +16,9 @@ from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Mark
 from django_zrank.sync import drain as drains
 from django_zrank.sync import marks
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild

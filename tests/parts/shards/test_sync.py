@@ -31,11 +31,10 @@ from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Verdict, examine, examine_holder, repair
-from django_zrank.sync.in_step import InStep
+from django_zrank.sync.in_step import InStep, breaker
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
