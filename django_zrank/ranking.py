@@ -18,7 +18,7 @@ from .codec.units import Band
 from .declaration import Declaration, Member
 from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .hooks import combination, fallback, sources
+from .extension import combination, fallback, sources
 from .members import batched, members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size

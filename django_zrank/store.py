@@ -15,8 +15,7 @@ from redis import Redis
 from .codec.layout import PLAIN, Layout, without_attachment
 from .codec.units import Number
 from .declaration import Declaration
-from .extension import Preceding, declared, installed
-from .hooks import written
+from .extension import Preceding, declared, installed, written
 from .methods import suffixes
 from .queries.counts import Size
 from .queries.query import Query, drive, one

@@ -117,7 +117,7 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks methods pool models embedded transactions",
+    "exceptions signals conf recent methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "codec members declaration shards.names shards.declaration",
     "queries",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import IndexUnhealthy, NotBuilt
-from ..hooks import sources
+from ..extension import sources
 from ..queries.query import Once, Query, Question
 from ..queries.request import Blocking, Swapped
 from ..queries.view import View
@@ -73,7 +73,7 @@ class Reader(Executor):
 
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
         """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or one of
-        :data:`~django_zrank.hooks.sources`, None for what ``ZRANK["READS"]`` says."""
+        :data:`~django_zrank.extension.sources`, None for what ``ZRANK["READS"]`` says."""
         ask = partial(self.index.reading, partial(self._request, question, view))
         if source := sources.get(server or get_settings().reads):
             steps: Query[Answer] = source.asking(self, ask, view)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..hooks import written
+from ..extension import written
 from ..queries.query import Once, Query
 from ..queries.request import Blocking, Call, Request, Swapped
 from ..queries.view import View

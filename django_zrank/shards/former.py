@@ -13,7 +13,7 @@ from ..extension import installed
 from ..models import Batch, Generation
 from ..redis.trust import RETIRED, is_accepted, noted_and_found
 from ..store import Store
-from ..sync.terms import accept_server
+from ..sync.health import accept_server
 from ..transactions import PATIENCE
 from .declaration import ShardedIndex
 

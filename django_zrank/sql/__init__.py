@@ -15,7 +15,6 @@ from django.utils import timezone
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
-from ..deadline import reading
 from ..declaration import Declaration
 from ..exceptions import IndexUnavailable
 from ..extension import declared
@@ -26,6 +25,7 @@ from ..queries.positions import BarePosition, BareScore, Locate, Location, Locat
 from ..queries.query import Question, Several
 from ..queries.view import View
 from ..recent import Recent
+from ..transactions import reading
 from .rows import Row, Rows
 from .sampling import sample
 

@@ -15,7 +15,7 @@ from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import Busy, ZRankError
-from ..hooks import divisible
+from ..extension import divisible
 from ..models import Mark
 from ..recent import Recent
 from ..redis.keys import Keys

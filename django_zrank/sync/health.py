@@ -17,8 +17,9 @@ from ..signals import repaired
 from ..store import Health, Store
 from .in_step import InStep
 from .leftovers import leave_databases
+from .marks import replay
 from .rebuild import note_build, rebuild_holders
-from .terms import accept_server, is_behind
+from .upkeep import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -176,3 +177,17 @@ def _repair_one(holder: Declaration) -> Verdict:
     elif verdict is Verdict.RESTARTED:
         accept_server(holder, store, health, row)
     return verdict
+
+
+def accept_server(index: Declaration, store: Store, health: Health, row: Generation) -> None:
+    """Accept the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
+    compare what they have there with the database.
+
+    Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
+    """
+    # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
+    replayed = replay(index, health, noted=row)
+    if replayed is None:
+        return
+    if all(one.accepting(index, health, everything=False) for one in installed().values()):
+        store.adopt_server(health, row.term + 1, behind=replayed > 0)

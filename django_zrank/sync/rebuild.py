@@ -24,8 +24,7 @@ from ..capture.triggers import contract, record, refusal
 from ..conf import keeping_prefix
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
-from ..extension import installed
-from ..hooks import divisible
+from ..extension import divisible, installed
 from ..members import batched
 from ..models import Generation
 from ..redis.trust import TESTS, has_all, is_accepted, noted_and_found
@@ -40,7 +39,7 @@ from .leftovers import (
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .terms import is_behind
+from .upkeep import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 

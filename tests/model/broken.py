@@ -14,7 +14,7 @@ from django_zrank.index import RankIndex
 from django_zrank.redis import scripts, trust
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import health, marks, push, rebuild, terms
+from django_zrank.sync import health, marks, push, rebuild
 from django_zrank.sync.marks import waiting_ids
 from django_zrank.write_behind import changes, extension, flush
 from django_zrank.write_behind.declaration import WriteBehindIndex
@@ -89,7 +89,7 @@ def _no_batches() -> AbstractContextManager[Any]:
     def broken(index: Any, health: Any, **known: Any) -> Any:
         return replay(index, health._replace(term=str(2**62)), **known)  # beyond all that was written
 
-    return mock.patch.object(terms, "replay", broken)
+    return mock.patch.object(health, "replay", broken)
 
 
 @contextmanager
