@@ -118,7 +118,7 @@ class Drain:
 
     def begin(self) -> dict[Declaration, str]:
         """Return the terms of unfinished replays, by the indexes that can be reached."""
-        healths = self.step.each(self.index.holders, lambda index: Store.of(index).check_health())
+        healths = self.step.each(self.index.holders, lambda index: self.step.stores[index].check_health())
         self.step.require()
         return {index: health.behind for index, health in healths.items()}
 
@@ -128,7 +128,7 @@ class Drain:
         self.step.require()
 
     def finish_one(self, index: Declaration, behind: str) -> None:
-        store = Store.of(index)
+        store = self.step.stores[index]
         if behind not in ("", "rebuild"):
             ids = replayed_marks(index).values_list("id", flat=True)
             if not any(index in self.left.get(pk, (index,)) for pk in ids.iterator()):

@@ -221,7 +221,7 @@ class InStep:
     def require(self, indexes: Iterable[Declaration] | None = None) -> None:
         """Raise the first failure if all of ``indexes`` have failed, by default all."""
         asked = self.indexes if indexes is None else list(indexes)
-        if asked and all(index in self.failed for index in asked):
+        if asked and self.failed.keys() >= {*asked}:
             raise self.failed[asked[0]]
 
     def _send(self, requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
