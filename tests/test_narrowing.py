@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex, hooks
+from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex, extension
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from tests.populations import fill, populate
@@ -127,7 +127,7 @@ def test_errors_name_the_filter(
 def test_one_facet_is_answered_without_what_combines_filters(
     ranking: Ranking[Any], narrow: Callable[[Any], Any], declare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "combinations", [])
+    monkeypatch.setattr(extension, "combinations", [])
     with pytest.raises(
         ValueError, match=rf"^'narrowing' where .*: filters can ask for one value .*{declare}"
     ):
