@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 from functools import cached_property
 from typing import Final, Self
 
@@ -44,7 +43,7 @@ class ShardedIndex(Declaration[Member]):
 
     def shard(self, name: str) -> Self:
         """Return a shard of this index by its name. It may be one that the index had before."""
-        shard = copy(self)
+        shard = type(self)()
         shard.name, shard.declared, shard.holders = name, self, (shard,)
         return shard
 

@@ -18,7 +18,7 @@ from ..store import Health, Store
 from .in_step import InStep
 from .leftovers import leave_databases
 from .marks import replay
-from .rebuild import note_build, rebuild_holders
+from .rebuild import note_build, rebuild
 from .upkeep import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
@@ -150,7 +150,7 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     verdicts = step.each(index.holders, _repair_one)
     step.require()
     if broken := [holder for holder, verdict in verdicts.items() if verdict.wants_rebuild]:
-        rebuild_holders(index, broken, polite=True)
+        rebuild(index, holders=broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
     if look and not (wrong or step.failed or Verdict.BUILDING in verdicts.values()):
         for (
