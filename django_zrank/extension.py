@@ -142,15 +142,15 @@ class Extension(Generic[Index]):
         """Return True if the database has lost what it had noted of changes in Redis. A new term must begin then."""
         return False
 
-    def accepting(self, part: Index, health: Health, *, everything: bool) -> bool:
-        """Called before a server is accepted under a new term. ``everything``: more was lost than is kept. Return False
+    def trusting(self, part: Index, health: Health, *, everything: bool) -> bool:
+        """Called before a server is trusted under a new term. ``everything``: more was lost than is kept. Return False
         if the server has changed since it was found like this."""
         return True
 
     def keeps(self) -> Q | None:
         """Return the condition of batches that a replay keeps: the next server may lack them, too."""
 
-    # Scores that begin in Redis
+    # Write-behind scores
 
     def rouse(self, index: Index, pks: Sequence[Any]) -> list[Any]:
         """Change the rows of members that are active, and about to be pushed, so that they are ranked. Return the keys

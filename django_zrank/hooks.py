@@ -16,8 +16,8 @@ from .conf import get_settings
 __all__ = [
     "Fallback",
     "Source",
-    "combination",
-    "combinations",
+    "combined_filter",
+    "combined_filters",
     "companions",
     "divisible",
     "fallback",
@@ -71,14 +71,14 @@ sources: Final[dict[str, Source]] = {}
 
 written: Final[list[Callable[[Any, tuple[int, int]], None]]] = []
 """Functions that are called after a write of this process: with the :class:`~django_zrank.redis.keys.Keys` of the
-generation that was written to, and with the term and the version of the write."""
+build that was written to, and with the term and the version of the write."""
 
 companions: Final[dict[str, str]] = {}
 """The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the app
 that has to be installed. Arguments: the indexes, and the event that ends the worker."""
 
 
-combinations: Final[list[str]] = []
+combined_filters: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
 
@@ -103,6 +103,6 @@ def fallback() -> Fallback | None:
     return fallbacks.get(get_settings().unhealthy)
 
 
-def combination() -> Callable[..., Any] | None:
+def combined_filter() -> Callable[..., Any] | None:
     """Return the function that combines conditions, or None if there is none."""
-    return import_string(combinations[-1]) if combinations else None
+    return import_string(combined_filters[-1]) if combined_filters else None

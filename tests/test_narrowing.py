@@ -130,7 +130,7 @@ def test_errors_name_the_filter(
 def test_one_facet_is_answered_without_what_combines_filters(
     ranking: Ranking[Any], narrow: Callable[[Any], Any], declare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "combinations", [])
+    monkeypatch.setattr(hooks, "combined_filters", [])
     with pytest.raises(
         ValueError, match=rf"^'narrowing' where .*: filters can ask for one value .*{declare}"
     ):

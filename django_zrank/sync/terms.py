@@ -1,17 +1,17 @@
-"""New terms, under which a server is accepted after a restart, a failover or another change of its history."""
+"""New terms, under which a server is trusted after a restart, a failover or another change of its history."""
 
 from __future__ import annotations
 
 from ..declaration import Declaration
 from ..extension import installed
-from ..models import Generation
+from ..models import Build
 from ..store import Health, Store
 from .marks import replay
 
-__all__ = ["accept_server", "is_behind"]
+__all__ = ["is_behind", "trust_server"]
 
 
-def accept_server(index: Declaration, store: Store, health: Health, row: Generation) -> None:
+def trust_server(index: Declaration, store: Store, health: Health, row: Build) -> None:
     """Accept the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
     compare what they have there with the database.
 
@@ -21,7 +21,7 @@ def accept_server(index: Declaration, store: Store, health: Health, row: Generat
     replayed = replay(index, health, noted=row)
     if replayed is None:
         return
-    if all(one.accepting(index, health, everything=False) for one in installed().values()):
+    if all(one.trusting(index, health, everything=False) for one in installed().values()):
         store.adopt_server(health, row.term + 1, behind=replayed > 0)
 
 

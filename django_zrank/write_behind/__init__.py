@@ -1,1 +1,1 @@
-"""Write-behind: scores that begin in Redis, and are written to their column within seconds."""
+"""Write-behind: write-behind scores, and are written to their column within seconds."""

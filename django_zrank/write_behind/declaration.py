@@ -15,7 +15,7 @@ class WriteBehindIndex(Declaration[Member]):
     """The declaration of an index whose scores may begin in Redis."""
 
     write_behind: str = ""
-    """The rule by which scores that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
+    """The rule by which write-behind scores (``PlayerRank.scores``) are written to the column: ``"increment"``
     adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
     database."""
 
