@@ -1,8 +1,8 @@
 -- uses: server, permissions
--- Make the build that was built the live one: all rankings in one step, whatever their number.
+-- Make the build that was filled the live one: all rankings in one step, whatever their number.
 --
 -- KEYS  live        root of the live build: unlinked, so that clients which still read it find it empty
---       shadow      root of the build that was built; missing if no row is ranked
+--       shadow      root of the build that was filled; missing if no row is ranked
 --       meta        hash of the index
 --       doomed      set of the builds whose keys are to be unlinked: the old one is added
 -- ARGV  building    the build that was filled

@@ -1,1 +1,1 @@
-"""Write-behind: write-behind scores, and are written to their column within seconds."""
+"""Write-behind scores: changed in Redis, and written to their column within seconds."""

@@ -29,7 +29,7 @@ __all__ = ["Changing"]
 logger = logging.getLogger("django_zrank")
 
 Score: TypeAlias = int | Decimal
-"""A score that begins in Redis, as the column has it: an integer, or a decimal of fixed places."""
+"""A write-behind score, as the column has it: an integer, or a decimal of fixed places."""
 
 _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""

@@ -12,7 +12,7 @@ __all__ = ["WriteBehindIndex"]
 
 
 class WriteBehindIndex(Declaration[Member]):
-    """The declaration of an index whose scores may begin in Redis."""
+    """The declaration of an index that may have write-behind scores."""
 
     write_behind: str = ""
     """The rule by which write-behind scores (``PlayerRank.scores``) are written to the column: ``"increment"``

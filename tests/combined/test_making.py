@@ -1,4 +1,4 @@
-"""combined_filters are made in pages, beside the live index: interrupted between any two round trips."""
+"""Combined filters are made in pages, beside the live index: interrupted between any two round trips."""
 
 from __future__ import annotations
 

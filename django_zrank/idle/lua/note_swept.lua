@@ -3,7 +3,7 @@
 --
 -- KEYS  meta        hash of the index
 -- ARGV  build       that was live when the last note was read, which this one continues
---       term        under which the server had been trusted
+--       term        under which the server was trusted
 --       moment      time, in microseconds: members that were last seen then, or before, have marks
 --       removed     the note of note_removal.lua, if it lay in the future and its members have marks: it is removed unless
 --                   there is a later one; '' for none
