@@ -41,18 +41,18 @@ class Settings:
     """The most members one ``recommend()`` may ask for: a script that samples blocks the server."""
 
     max_scan: int = 5_000_000
-    """The most members that are read to compute a combination of filters that no facet covers; beyond,
+    """The most members that are read to compute a combined filter that no facet covers; beyond,
     ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets a lower bound for a call."""
 
-    max_combinations: int = 100
-    """The most combinations of filters that an index, or a shard, keeps or computes at a time; beyond,
+    max_combined_filters: int = 100
+    """The most combined filters that an index, or a shard, keeps or computes at a time; beyond,
     ``FilterNotReady``."""
 
-    max_combination_bytes: int = 512 * 1024**2
+    max_combined_filter_bytes: int = 512 * 1024**2
     """The most memory in Redis that these may take, about."""
 
     filter_timeout: float = 30.0
-    """Seconds that a call waits for a combination of filters; beyond, ``FilterNotReady``."""
+    """Seconds that a call waits for a combined filter; beyond, ``FilterNotReady``."""
 
     max_values: int = 500
     """The most rankings of facets that a member may be in: values of its facets, and of composite ones combinations.
@@ -82,7 +82,7 @@ class Settings:
     """Seconds for which the idempotency keys of changes of scores are remembered."""
 
     flush_every: float = 5.0
-    """Seconds between two flushes of scores that begin in Redis to their column."""
+    """Seconds between two flushes of write-behind scores to their column."""
 
     auto_sync: bool = True
     """True to push saves and deletes. ``rebuild_zrank`` works either way."""

@@ -363,14 +363,14 @@ class Declaration(MemberCodec, Generic[Member]):
         """Eight digits that identify what is ranked, and how. Raises as :func:`.fingerprint`."""
         return fingerprint(self)
 
-    def new_generation(self) -> str:
+    def new_build(self) -> str:
         """Return a new name for a build of this declaration."""
         return f"{self.declaration}-{uuid4().hex[:23]}"
 
-    def declares(self, generation: str) -> bool:
-        """Return True if a generation was built from this declaration, if there is none (``""``), or if the database is
+    def declares(self, build: str) -> bool:
+        """Return True if a build was made from this declaration, if there is none (``""``), or if the database is
         needed to tell and can't be reached."""
-        declaration, dash, _ = generation.partition("-")
+        declaration, dash, _ = build.partition("-")
         try:
             return not dash or declaration == self.declaration
         except (Error, SynchronousOnlyOperation):

@@ -43,12 +43,12 @@ class NotIsolated(IndexUnavailable):
 
 
 class FilterTooLarge(ZRankError, ValueError):
-    """No declared facet covers a combination of filters, and the smallest filter has too many members; or the values of
+    """No declared facet covers a combined filter, and the smallest filter has too many members; or the values of
     a filter make more than 1,000 combinations of a composite facet."""
 
 
 class FilterNotReady(ZRankError):
-    """A combination of filters that no declared facet covers wasn't computed in time, or too many other combinations
+    """A combined filter that no declared facet covers wasn't computed in time, or too many other combined filters
     are kept. The partial result is kept for some seconds. If you repeat the call, it continues from there."""
 
 

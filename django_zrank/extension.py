@@ -32,8 +32,8 @@ __all__ = [
     "Fallback",
     "Preceding",
     "Source",
-    "combination",
-    "combinations",
+    "combined_filter",
+    "combined_filters",
     "companions",
     "declared",
     "divisible",
@@ -164,15 +164,15 @@ class Extension(Generic[Index]):
         """Return True if the database has lost what it had noted of changes in Redis. A new term must begin then."""
         return False
 
-    def accepting(self, part: Index, health: Health, *, everything: bool) -> bool:
-        """Called before a server is accepted under a new term. ``everything``: more was lost than is kept. Return False
+    def trusting(self, part: Index, health: Health, *, everything: bool) -> bool:
+        """Called before a server is trusted under a new term. ``everything``: more was lost than is kept. Return False
         if the server has changed since it was found like this."""
         return True
 
     def keeps(self) -> Q | None:
         """Return the condition of batches that a replay keeps: the next server may lack them, too."""
 
-    # Scores that begin in Redis
+    # Write-behind scores
 
     def rouse(self, index: Index, pks: Sequence[Any]) -> list[Any]:
         """Change the rows of members that are active, and about to be pushed, so that they are ranked. Return the keys
@@ -246,14 +246,14 @@ sources: Final[dict[str, Source]] = {}
 
 written: Final[list[Callable[[Any, tuple[int, int]], None]]] = []
 """Functions that are called after a write of this process: with the :class:`~django_zrank.redis.keys.Keys` of the
-generation that was written to, and with the term and the version of the write."""
+build that was written to, and with the term and the version of the write."""
 
 companions: Final[dict[str, str]] = {}
 """The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the app
 that has to be installed. Arguments: the indexes, and the event that ends the worker."""
 
 
-combinations: Final[list[str]] = []
+combined_filters: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
 
@@ -278,6 +278,6 @@ def fallback() -> Fallback | None:
     return fallbacks.get(get_settings().unhealthy)
 
 
-def combination() -> Callable[..., Any] | None:
+def combined_filter() -> Callable[..., Any] | None:
     """Return the function that combines conditions, or None if there is none."""
-    return import_string(combinations[-1]) if combinations else None
+    return import_string(combined_filters[-1]) if combined_filters else None

@@ -7,7 +7,7 @@ from typing import ClassVar
 from .codec.units import Band
 from .declaration import Declaration, Member
 from .erase import Erasing
-from .extension import Fallback, Source, combinations, companions, extensions, fallbacks, sources
+from .extension import Fallback, Source, combined_filters, companions, extensions, fallbacks, sources
 from .groups import Grouping
 from .idle.declaration import IdleIndex
 from .methods import methods
@@ -23,7 +23,7 @@ __all__ = ["Band", "RankIndex"]
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
-combinations.append("django_zrank.combined.combine")
+combined_filters.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["shards"] = "django_zrank.shards.extension.Divided"
@@ -68,5 +68,5 @@ class RankIndex(
     """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
-    """Changes of scores that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
+    """Changes of write-behind scores: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
     ``idle``."""

@@ -60,7 +60,7 @@ def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
     """The sort key that a member has in Redis, its score and its stored form, if its row is up to date.
 
     None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
-    shards, and if scores begin in Redis, so that rows are often behind.
+    shards, and with write-behind scores, so that rows are often behind.
     """
     if len(index.holders) == 1 or index.is_ahead or not isinstance(member, models.Model):
         return None

@@ -51,7 +51,7 @@ class Method:
         raise NotImplementedError
 
     def check(
-        self, store: Any, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]
+        self, store: Any, build: str, ranking: bytes, size: int, was_written: Callable[[], bool]
     ) -> Iterator[tuple[bytes, int, int | None, str]]:
         """Yield what is kept wrongly beside a ranking of so many members: its name, the number that is right, the one
         that is kept, and what it is. Raises :exc:`~.store.Replaced`."""

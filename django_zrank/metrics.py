@@ -22,7 +22,7 @@ from prometheus_client import Metric
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
 from .sync.gauges import Gauges, read_gauges
-from .sync.health import Verdict
+from .sync.health import Status
 from .sync.in_step import breaker
 
 __all__ = ["Collector"]
@@ -30,22 +30,22 @@ __all__ = ["Collector"]
 
 _GAUGES: Final = {
     "zrank_up": "1 if Redis and the database can be reached",
-    "zrank_healthy": "1 if the verdict is HEALTHY",
-    "zrank_verdict": "1 for the current verdict",
+    "zrank_healthy": "1 if the status is HEALTHY",
+    "zrank_status": "1 for the current status",
     "zrank_members": "Members in Redis",
     "zrank_waiting_marks": "Changes waiting to be written to Redis",
     "zrank_lag_seconds": "Age of the oldest waiting change",
     "zrank_pending_scores": "Members whose scores have changed in Redis, but not yet in their column",
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
     "zrank_term": "The current term",
-    "zrank_generation_info": "1 for the live build",
-    "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose verdict is not HEALTHY",
+    "zrank_live_build_info": "1 for the live build",
+    "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose status is not HEALTHY",
     "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
 }
 _COUNTERS: Final = {
     "zrank_pushes_failed": "Pushes of this process that did not reach Redis",
     "zrank_drained_marks": "Marks processed by this process",
-    "zrank_repairs": "Repairs that this process has begun, by verdict",
+    "zrank_repairs": "Repairs that this process has begun, by status",
     "zrank_rebuilds": "Rebuilds by this process",
     "zrank_drift": "Wrong members that verifications of this process have found",
 }
@@ -66,7 +66,7 @@ class Collector:
         families = {metric.name: metric for metric in self.describe()}
         for index in registry.all():
             gauges = _gauges_of(index)
-            _add(families["zrank_up"], gauges is not None and gauges.verdict is not None, index=index.name)
+            _add(families["zrank_up"], gauges is not None and gauges.status is not None, index=index.name)
             if gauges is not None:
                 _add_gauges(families, index.name, gauges)
         _add(families["zrank_breaker_open"], breaker.is_any_open)
@@ -99,17 +99,17 @@ def _add_gauges(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
         "zrank_pending_scores": gauges.pending,
         "zrank_flush_lag_seconds": gauges.lag,
         "zrank_term": gauges.term,
-        "zrank_healthy": gauges.verdict is Verdict.HEALTHY,
+        "zrank_healthy": gauges.status is Status.HEALTHY,
     }
     for family, value in values.items():
         if value is not None:
             _add(families[family], value, index=name)
-    _add(families["zrank_generation_info"], 1, index=name, generation=gauges.generation)
+    _add(families["zrank_live_build_info"], 1, index=name, build=gauges.build)
     for shard in gauges.unwell:
         if shard != name:
             _add(families["zrank_shard_unhealthy"], 1, index=name, shard=shard)
-    for verdict in Verdict:
-        _add(families["zrank_verdict"], verdict is gauges.verdict, index=name, verdict=verdict.name)
+    for status in Status:
+        _add(families["zrank_status"], status is gauges.status, index=name, status=status.name)
 
 
 # Counts of this process, from the signals that the app sends
@@ -128,7 +128,7 @@ def _note(sender: Any, signal: Signal, **sent: Any) -> None:
     elif signal is drained:
         _count(sender, "zrank_drained_marks", sent["marks"])
     elif signal is repaired:
-        _count(sender, "zrank_repairs", verdict=sent["verdict"].name)
+        _count(sender, "zrank_repairs", status=sent["status"].name)
     elif signal is rebuilt:
         _count(sender, "zrank_rebuilds")
     else:

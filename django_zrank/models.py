@@ -1,4 +1,4 @@
-"""The database's side of the mirror: marks, written by triggers, batches, and the current generations."""
+"""The database's side of the mirror: marks, written by triggers, batches, and the current builds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 __all__ = [
     "TABLES",
     "Batch",
+    "Build",
     "Capture",
     "Clock",
     "ExactCharField",
     "ExactTextField",
-    "Generation",
     "Job",
     "Mark",
     "Ranking",
@@ -130,16 +130,16 @@ class Batch(models.Model):
         return f"{self.index}: {len(self.marks)} marks at {self.version} of term {self.term}"
 
 
-class Generation(models.Model):
+class Build(models.Model):
     """The build of an index: Redis is trusted only if it holds this one."""
 
     index = ExactCharField(max_length=255, primary_key=True)
 
-    generation = models.CharField(max_length=32, default="")
-    """The generation in force; empty before the first build."""
+    build = models.CharField(max_length=32, default="")
+    """The build in force; empty before the first build."""
 
     building = models.CharField(max_length=32, default="")
-    """The generation that a rebuild is about to put in place."""
+    """The build that a rebuild is about to put in place."""
 
     owner = models.CharField(max_length=32, default="")
     """A random name of this database's side of the index. Redis holds it, too: only ``rebuild_zrank`` replaces a
@@ -149,7 +149,7 @@ class Generation(models.Model):
     """The identity of the server that holds it: ``run_id/master_replid``."""
 
     term = models.BigIntegerField(default=0)
-    """Rises with every server, or history of one, that is accepted, as in Raft. Writes under another term don't
+    """Rises with every server, or history of one, that is trusted, as in Raft. Writes under another term don't
     process marks."""
 
     traces = models.TextField(default="", db_default="")
@@ -181,7 +181,7 @@ class Generation(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        return f"{self.index}: {self.generation}"
+        return f"{self.index}: {self.build}"
 
 
 class Capture(models.Model):
@@ -212,7 +212,7 @@ class Capture(models.Model):
         return f"{self.index}: {self.declaration}"
 
 
-class Ranking(Generation):
+class Ranking(Build):
     """An index as ``django_zrank.admin`` shows it: it gives the admin's permissions their names."""
 
     class Meta:
@@ -285,7 +285,7 @@ TABLES: Final[dict[str, Any]] = {
     "marks": Mark,
     "batches": Batch,
     "jobs": Job,
-    "generations": Generation,
+    "builds": Build,
 }
 """The tables whose rows belong to one index, by the plurals of their names. An index that is gone is found by its
-generations, which are therefore deleted last."""
+builds, which are therefore deleted last."""

@@ -18,7 +18,7 @@ from .codec.units import Band
 from .declaration import Declaration, Member
 from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .extension import combination, fallback, sources
+from .extension import combined_filter, fallback, sources
 from .members import batched, members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
@@ -112,7 +112,7 @@ class Ranking(
 
     def _combined(self) -> View:
         """The view of the members that pass the filters, computed member by member. Raises ``ValueError``."""
-        combine = combination()
+        combine = combined_filter()
         if combine is None:
             declare = uncovered(self.conditions)
             hint = f"; declare {declare}" if declare else ""
@@ -142,7 +142,7 @@ class Ranking(
         """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever the setting
         ``ZRANK["READS"]``.
 
-        A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combinations of filters
+        A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combined filters
         that have to be computed, and indexes with ``write_behind``. Its answers contain everything that this process
         has pushed, and may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes. If the replica is further
         behind, the primary answers.
@@ -157,9 +157,9 @@ class Ranking(
         return chosen
 
     def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
-        """The same ranking, with limits on combinations of filters that no facet covers, for requests that you don't
-        trust. A call waits at most ``seconds`` for a combination, and then raises
-        :exc:`~django_zrank.exceptions.FilterNotReady`. If computing the combination would read more than ``scan``
+        """The same ranking, with limits on combined filters that no facet covers, for requests that you don't
+        trust. A call waits at most ``seconds`` for a combined filter, and then raises
+        :exc:`~django_zrank.exceptions.FilterNotReady`. If computing it would read more than ``scan``
         members, or ``counts()`` more values, it raises :exc:`~django_zrank.exceptions.FilterTooLarge`.
         ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]`` apply in any case.
 

@@ -12,13 +12,13 @@ push_failed = Signal()
 pushed = Signal()
 """Sent after members were written to Redis, or removed, as the database has them: after a save that has changed what
 the index reads, and again when its mark is drained. Argument: ``members``, a list of up to 1,000 primary keys.
-Rebuilds, and scores that begin in Redis, don't send it."""
+Rebuilds, and write-behind scores, don't send it."""
 
 drained = Signal()
 """Sent after waiting marks were processed. Arguments: ``marks`` and ``members``, the numbers of both."""
 
 repaired = Signal()
-"""Sent when an index that wasn't healthy is being replayed, or was rebuilt. Argument: ``verdict``, what was wrong."""
+"""Sent when an index that wasn't healthy is being replayed, or was rebuilt. Argument: ``status``, what was wrong."""
 
 rebuilt = Signal()
 """Sent after the index was rebuilt. Argument: ``members``, the number of members."""

@@ -39,7 +39,7 @@ _COST: Final = 10
 """Microseconds of the server that each of these writes takes, about."""
 
 _UNLINKED: Final = 100
-"""The number of facet rankings of an old generation unlinked in one call: about a millisecond."""
+"""The number of facet rankings of an old build unlinked in one call: about a millisecond."""
 
 _LEFT: Final = 3
 """The number of facet rankings that a member without any is assumed to leave."""
@@ -54,14 +54,14 @@ _KEYS: Final = 500
 class Epoch(NamedTuple):
     """The state that a write refers to: taken before its rows are read, checked when they are applied."""
 
-    generation: str
+    build: str
     building: str
 
     token: str
     """The version of a write. Members whose newest write has a higher one are refused."""
 
     term: str
-    """Under which the server was accepted."""
+    """Under which the server was trusted."""
 
     newest: str = "0"
     """The newest trace on the server, as of the token (``lua/lib/traces.lua``)."""
@@ -106,7 +106,7 @@ BuiltRow = tuple[str, Number, bytes]
 class Health(NamedTuple):
     """The state of an index on a server; a missing text is empty."""
 
-    generation: str
+    build: str
     building: str
 
     behind: str
@@ -115,14 +115,14 @@ class Health(NamedTuple):
     applied: str
     """The version of the last write."""
 
-    accepted: str
-    """The identity of the server that was accepted."""
+    trusted: str
+    """The identity of the server that was trusted."""
 
     term: str
     """The term under which it was."""
 
     owner: str
-    """The owner of the build, as in the database's row of the generation."""
+    """The owner of the build, as in the database's row."""
 
     server: str
     """The identity of the server that answers: its process and its replication history."""
@@ -151,9 +151,9 @@ class Health(NamedTuple):
         return cls(**fields, is_first=history == "first", is_evicted=keys == "evicted")
 
     @property
-    def is_accepted(self) -> bool:
-        """True if the server was accepted, and has neither restarted nor begun another history since."""
-        return self.accepted == self.server
+    def is_trusted(self) -> bool:
+        """True if the server was trusted, and has neither restarted nor begun another history since."""
+        return self.trusted == self.server
 
     @property
     def position(self) -> tuple[int, int]:
@@ -173,7 +173,7 @@ class Health(NamedTuple):
 
 
 class Replaced(Exception):
-    """Another generation or server has replaced the one that was being compared."""
+    """Another build or server has replaced the one that was being compared."""
 
 
 class _Heads(dict[int, bytes]):
@@ -218,7 +218,7 @@ class Store(Executor):
         """The declaration; None for an index that isn't registered."""
 
         self._loaded: dict[str, int] = {}
-        """The number of rows that this object has loaded, by the generation being built."""
+        """The number of rows that this object has loaded, by the build being filled."""
 
         self.noted: dict[str, Any] = {}
         """The columns that extensions have read with the last of the rows to be written, by their names; empty if no
@@ -289,12 +289,12 @@ class Store(Executor):
         live = self.believed or (yield from self.learning())
         while True:
             script, names, ends = self._before_check(scripts.CHECK_HEALTH, (live.root, live.meta))
-            arguments = (live.generation, self.LEASE, *ends)
+            arguments = (live.build, self.LEASE, *ends)
             (state,) = yield Request((Call(script, names, arguments),))
             health = Health.parse(state)
-            if health.generation == live.generation:
+            if health.build == live.build:
                 return health
-            live = self.believe(health.generation)
+            live = self.believe(health.build)
 
     def server_info(self) -> dict[str, Any]:
         """Return the reply to INFO of the server that holds the index."""
@@ -313,7 +313,7 @@ class Store(Executor):
     def adopt_server(self, health: Health, term: int, *, behind: bool) -> bool:
         """Accept a server that was found in this state. Return False if it has another state by now."""
         keys = self.keys
-        state = (health.generation, health.traces, health.term, health.server, term, int(behind))
+        state = (health.build, health.traces, health.term, health.server, term, int(behind))
         return self._is_done(scripts.ADOPT_SERVER, (keys.meta, keys.doomed), state)
 
     def finish_replay(self, behind: str) -> bool:
@@ -327,8 +327,8 @@ class Store(Executor):
         keys = self.keys
         touched = keys.meta, keys.doomed, keys.watcher
         ((*texts, watched),) = yield Request((Call(scripts.BEGIN_WRITE, touched, (self.LEASE,)),))
-        generation, building, token, term, newest = map(bytes.decode, texts)
-        return Epoch(generation, building, token, term, newest, bool(watched))
+        build, building, token, term, newest = map(bytes.decode, texts)
+        return Epoch(build, building, token, term, newest, bool(watched))
 
     def applying_changes(
         self, epoch: Epoch, changes: Iterable[_Change], *, nonce: str = "", before: str = ""
@@ -344,7 +344,7 @@ class Store(Executor):
         first: dict[str | bytes, _Change] = {}
         for change in changes:
             first.setdefault(change[0], change)
-        live, built = keys.at(epoch.generation), keys.at(epoch.building)
+        live, built = keys.at(epoch.build), keys.at(epoch.building)
         begins = (*epoch[:4], self.WINDOW, self.LEASE, *self.layout.arguments)
         touched = live.root, built.root, keys.recent, keys.meta, keys.doomed
         script, names, ends = self._before_write(scripts.APPLY_CHANGES, touched)
@@ -414,7 +414,7 @@ class Store(Executor):
     def start_rebuild(
         self, building: str, *, owner: str, server: str, term: int, polite: bool = False
     ) -> bool:
-        """Begin to build the generation ``building`` on ``server``. Another rebuild that is running gives way;
+        """Begin to fill the build ``building`` on ``server``. Another rebuild that is running gives way;
         or, where this one is ``polite``, keeps it from beginning: False."""
         keys = self.keys
         self._loaded[building] = 0
@@ -460,7 +460,7 @@ class Store(Executor):
         self.call(scripts.LOAD_ROWS, where, (building, *self.layout.arguments, b"", "", ""))
 
     def swap_rebuilt(self, building: str, noted: Mapping[str, Any] = MappingProxyType({})) -> bool:
-        """Put what was built in the place of the live generation. False: it was superseded.
+        """Put what was built in the place of the live build. False: it was superseded.
 
         ``noted``: fields of ``meta`` that belong to it, with their values; None for no such field.
         """
@@ -468,7 +468,7 @@ class Store(Executor):
         keys = (live.root, built.root, live.meta, live.doomed)
         values = ("" if value is None else value for value in noted.values())
         fields = chain.from_iterable(zip(noted, values, strict=True))
-        arguments = building, live.generation, self._loaded.get(building, 0), *fields
+        arguments = building, live.build, self._loaded.get(building, 0), *fields
         swapped = self._is_done(scripts.SWAP_REBUILT, keys, arguments)
         if swapped:
             self.believe(building)
@@ -480,14 +480,12 @@ class Store(Executor):
         return self._is_done(scripts.ABANDON_REBUILD, (keys.meta, keys.doomed), (building,))
 
     def unlink_doomed(self) -> None:
-        """Unlink the keys of generations that were replaced or given up, in pieces."""
+        """Unlink the keys of builds that were replaced or given up, in pieces."""
         keys = self.keys
         for name in self.call("SRANDMEMBER", (keys.doomed,), (_UNLINKED,)):
             doomed = keys.at(name.decode())
             where = (doomed.root, doomed.meta, doomed.doomed)
-            while not self._is_done(
-                scripts.UNLINK_GENERATION, where, (doomed.generation, _UNLINKED, *suffixes())
-            ):
+            while not self._is_done(scripts.UNLINK_BUILD, where, (doomed.build, _UNLINKED, *suffixes())):
                 pass
 
     # Verifying
@@ -532,10 +530,10 @@ class Store(Executor):
 
     # Pruning
 
-    def unlink_all(self, generation: str | None = None, *, dry_run: bool = False) -> int:
-        """Remove every key of the index, or of a generation that is not live, a few at a time, and return their number.
+    def unlink_all(self, build: str | None = None, *, dry_run: bool = False) -> int:
+        """Remove every key of the index, or of a build that is not live, a few at a time, and return their number.
         ``dry_run``: only count them."""
-        prefix = f"{self.keys.tag}:" if generation is None else self.keys.at(generation).below
+        prefix = f"{self.keys.tag}:" if build is None else self.keys.at(build).below
         pieces = filter(None, self.scan_keys(prefix, _KEYS))
         return sum(len(keys) if dry_run else self.call("UNLINK", keys) for keys in pieces)
 

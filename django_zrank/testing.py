@@ -27,7 +27,7 @@ from .conf import get_settings, raw_settings
 from .embedded import EmbeddedServer
 from .exceptions import NotIsolated
 from .index import RankIndex
-from .models import Generation
+from .models import Build
 from .redis import isolation
 from .redis.trust import TESTS
 from .registry import registry
@@ -185,23 +185,23 @@ def reset() -> None:
     isolation.require_test("reset()")
     isolation.require_redis()
     breaker.forget()
-    built: dict[str, list[Generation]] = defaultdict(list)
+    built: dict[str, list[Build]] = defaultdict(list)
     servers: dict[str, str] = {}  # by the node of a cluster
     for index in (part for whole in registry.all() for part in whole.holders):
-        store, building = Store(index.name, index.layout), index.new_generation()
+        store, building = Store(index.name, index.layout), index.new_build()
         node = store.node()
         server = servers[node] = servers.get(node) or store.check_health().server
         store.start_rebuild(building, owner=TESTS, server=server, term=_TERM)
         store.swap_rebuilt(building)
         store.unlink_doomed()
         forget(index)
-        note = Generation(index=index.name, generation=building, owner=TESTS, server=server, term=_TERM)
+        note = Build(index=index.name, build=building, owner=TESTS, server=server, term=_TERM)
         built[index.get_using()].append(note)
     for using, notes in built.items():
         # Django and pytest-django raise these where a test may not use a database.
         with suppress(AssertionError, RuntimeError), transaction.atomic(using):
-            Generation.objects.using(using).filter(pk__in=[note.pk for note in notes])._raw_delete(using)
-            Generation.objects.using(using).bulk_create(notes)
+            Build.objects.using(using).filter(pk__in=[note.pk for note in notes])._raw_delete(using)
+            Build.objects.using(using).bulk_create(notes)
 
 
 def sync_now(*indexes: RankIndex | type[RankIndex]) -> None:

@@ -1,4 +1,4 @@
-"""Builds that tests make by hand, on the server that ``testing.reset()`` has accepted."""
+"""Builds that tests make by hand, on the server that ``testing.reset()`` has trusted."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from django_zrank.redis.trust import TESTS as OWNER
 from django_zrank.store import Store
 from django_zrank.testing import _TERM as TERM
 
-__all__ = ["OWNER", "TERM", "accept", "identity", "load_rows", "shadow", "start"]
+__all__ = ["OWNER", "TERM", "identity", "load_rows", "shadow", "start", "trust"]
 
 
 def start(store: Store, building: str, **how: Any) -> bool:
-    """Begin to build a generation, by default for the database that the live one belongs to."""
+    """Begin to build a build, by default for the database that the live one belongs to."""
     health = store.check_health()
     how = {"owner": health.owner or OWNER, "server": health.server, "term": TERM, **how}
     return store.start_rebuild(building, **how)
 
 
 def load_rows(store: Store, building: str, rows: Collection[tuple[str, Any, bytes]]) -> bool:
-    """Add members to a generation that is being built, in pieces. False: it was superseded."""
+    """Add members to a build that is being built, in pieces. False: it was superseded."""
     return store.load_rows(building, rows)
 
 
 def shadow(store: Store, building: str) -> str:
-    """The root of a generation that is being built."""
+    """The root of a build that is being built."""
     return store.keys.at(building).root
 
 
@@ -36,9 +36,9 @@ def identity(store: Store) -> str:
     return "{run_id}/{master_replid}".format(**server.info("server"), **server.info("replication"))
 
 
-def accept(store: Store, generation: str) -> None:
-    """Make a generation whose keys were written by hand the live one."""
-    client, root = store.client, store.keys.at(generation).root
+def trust(store: Store, build: str) -> None:
+    """Make a build whose keys were written by hand the live one."""
+    client, root = store.client, store.keys.at(build).root
     present = "".join(str(client.exists(key)) for key in (root, f"{root}:memberships", f"{root}:rankings"))
-    state = {"generation": generation, "owner": OWNER, "server": identity(store), "term": TERM}
+    state = {"build": build, "owner": OWNER, "server": identity(store), "term": TERM}
     client.hset(store.keys.meta, mapping={**state, "applied": 1, "present": present})

@@ -37,7 +37,7 @@ def quick_reset() -> Iterator[None]:
 
             class Emptied(Store):
                 def start_rebuild(self, building: str, **how: Any) -> bool:
-                    live = {"generation": building, "started": 1, "applied": 2, "present": "000"}
+                    live = {"build": building, "started": 1, "applied": 2, "present": "000"}
                     pipeline.hset(self.keys.meta, mapping=how | live)
                     self.believe(building)
                     return True

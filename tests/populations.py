@@ -11,7 +11,7 @@ from uuid import uuid4
 from django_zrank import RankIndex
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync.rows import encode as encode_rows
-from tests.builds import accept, load_rows, start
+from tests.builds import load_rows, start, trust
 
 
 def fill(index: type[RankIndex], scores: Mapping[Any, Any]) -> Store:
@@ -60,8 +60,8 @@ def populate(index: type[RankIndex], rows: Mapping[Any, Mapping[str, Any]]) -> S
 
 def _populate(instance: RankIndex, rows: Mapping[Any, Mapping[str, Any]]) -> Store:
     store, layout = Store(instance.name, instance.layout), instance.layout
-    client, generation = store.client, uuid4().hex
-    live = store.keys.at(generation).root
+    client, build = store.client, uuid4().hex
+    live = store.keys.at(build).root
     if old := [*client.scan_iter(f"{glob.escape(store.keys.tag)}:*")]:
         client.delete(*old)
     encode, pipeline = instance.ordering.encode, client.pipeline()
@@ -85,5 +85,5 @@ def _populate(instance: RankIndex, rows: Mapping[Any, Mapping[str, Any]]) -> Sto
                 pipeline.zadd(f"{key}:values", {value: score})
                 pipeline.hincrby(f"{key}:counts", value, 1)
     pipeline.execute()
-    accept(store, generation)
+    trust(store, build)
     return store

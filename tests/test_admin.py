@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django_zrank.admin import RankedAdminMixin
 from django_zrank.admin.histograms import BARS, WIDTH, draw_histogram
 from django_zrank.admin.jobs import jobs_of
-from django_zrank.models import Generation, Job, Mark
+from django_zrank.models import Build, Job, Mark
 from django_zrank.testing import EmbeddedServer, settings_for, sync_now
 from tests.keyspace import whole
 from tests.testapp.admin import PlayerAdmin
@@ -87,7 +87,7 @@ def test_nothing_is_shown_without_permission(url: str, sign_in: Callable[..., Cl
     for client in (Client(), sign_in("view_ranking", is_staff=False)):
         answer = client.get(url)
         assert (answer.status_code, answer.headers["Location"].partition("?")[0]) == (302, "/admin/login/")
-    for client in (sign_in(), sign_in("rebuild_ranking"), sign_in("view_generation", "view_player")):
+    for client in (sign_in(), sign_in("rebuild_ranking"), sign_in("view_build", "view_player")):
         assert client.get(url).status_code == 403
 
 
@@ -122,7 +122,7 @@ def test_a_get_changes_nothing(sign_in: Callable[..., Client], players: list[Pla
     client = sign_in("view_ranking", "rebuild_ranking")
 
     def held() -> Any:
-        rows = [list(model.objects.order_by("pk").values()) for model in (Generation, Job, Mark, Player)]
+        rows = [list(model.objects.order_by("pk").values()) for model in (Build, Job, Mark, Player)]
         return rows, whole(zrank)
 
     before = held()
@@ -167,7 +167,7 @@ def test_health(sign_in: Callable[..., Client], players: list[Player]) -> None:
     assert re.search(
         r"Server (Valkey|Redis) \d+\.\S*, master Memory [\d.]+ [KMG]B, no limit, noeviction", page
     )
-    assert f"Generation {Generation.objects.get(index='player').generation} , term" in page
+    assert f"Build {Build.objects.get(index='player').build} , term" in page
 
 
 @pytest.mark.part("write_behind")

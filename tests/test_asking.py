@@ -188,7 +188,7 @@ def test_a_narrowed_ranking_is_gone_in_seconds(zrank: Redis, index: type[RankInd
     populate(index, spread(8, 2))
     index.group("live").add(1, 2)
     assert index.ranking.filter(group="live", tags=1).exclude(region="kantou").count() == 1
-    kept = zrank.keys("*:intersection:*")
+    kept = zrank.keys("*:combined_filter:*")
     assert len(kept) == 2 + (index.ranking_method == "dense")
     assert all(0 < zrank.ttl(key) <= 65 for key in kept)
 
@@ -469,7 +469,7 @@ def test_where_asked_by_somebody_unknown(players: list[Player]) -> None:
 def test_many_at_once(conditions: dict[str, Any]) -> None:
     populate(Filtered, spread(500, 10))
     ranking = Filtered.ranking.filter(**conditions)
-    assert ranking.count()  # another generation is live than in the test before
+    assert ranking.count()  # another build is live than in the test before
     with mock.patch.object(executor, "send_request", side_effect=executor.send_request) as trips:
         answers = list(ranking.recommend_many([*range(1, 451), 9999], 4, band=100))
     assert len(conditions) == 2 or several(trips) == 18, "25 of 4 each in a trip"
@@ -521,7 +521,7 @@ def test_many_say_at_once_what_is_wrong(settings: Any) -> None:
 
 
 @pytest.mark.part("combined")
-def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> None:
+def test_what_was_shown_is_remembered_where_the_combined_filter_is_drawn_from() -> None:
     populate(Filtered, spread(400, 40) | {pk: row(pk, region="kansai") for pk in range(401, 800)})
     ranking = Filtered.ranking.filter(region="kansai", tags=1)
     ranking.forget(5)
@@ -533,7 +533,7 @@ def test_what_was_shown_is_remembered_where_the_intersection_is_drawn_from() -> 
 
 
 @pytest.mark.part("combined")
-def test_too_many_for_a_combination(settings: Any) -> None:
+def test_too_many_for_a_combined_filter(settings: Any) -> None:
     populate(Filtered, spread(60, 2))
     settings.ZRANK = {"MAX_SCAN": 20}
     ranking = Filtered.ranking.filter(region="kansai", tags=1)

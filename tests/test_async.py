@@ -187,7 +187,7 @@ def test_cancelled_tasks_leave_no_broken_connection(waiting: Redis) -> None:
     async def ask() -> None:
         await RANKING.acount()
         connections = await pool()
-        # The first goes alone, and the others wait to be sent together; an intersection is a write, and goes alone.
+        # The first goes alone, and the others wait to be sent together; a combined filter is a write, and goes alone.
         for verb, under_way in ((RANKING.aentry, 2), (RANKING.filter(group="none").arank, 10)):
             await until(lambda: blocked() == 0)
             waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
@@ -418,7 +418,7 @@ def test_a_build_of_another_declaration_that_is_put_in_place(waiting: Redis) -> 
         keys = RANKING._reader.keys
         live, other = RANKING._reader.live, keys.at("00000000-another")
         waiting.rename(live.root, other.root)
-        waiting.hset(keys.meta, "generation", other.generation)
+        waiting.hset(keys.meta, "build", other.build)
         for verb in (RANKING.arank, RANKING.aentry):
             with pytest.raises(NotBuilt):
                 await verb(7)

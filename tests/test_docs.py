@@ -1,4 +1,4 @@
-"""The documentation: every Python block runs, every command, setting, verdict, module and link that it names exists."""
+"""The documentation: every Python block runs, every command, setting, status, module and link that it names exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from django_zrank.conf import Settings
 from django_zrank.groups import Group
 from django_zrank.ranking import Ranking
 from django_zrank.scores import Scores
-from django_zrank.sync.health import Verdict
+from django_zrank.sync.health import Status
 from django_zrank.testing import EmbeddedServer
 from tests.pages import PAGES, ROOT, TESTS, blocks
 from tests.projects import LIVE, SETTINGS, Project
@@ -363,7 +363,7 @@ def actions(parser: CommandParser) -> list[Action]:
     return parser._actions
 
 
-# Settings, checks, verdicts, modules, links
+# Settings, checks, statuses, modules, links
 
 
 def test_the_page_of_settings_names_each_with_its_default() -> None:
@@ -388,9 +388,9 @@ def test_every_check_is_explained() -> None:
     ]
 
 
-def test_every_verdict_is_explained() -> None:
-    rows = re.findall(r"^\| `([A-Z]+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
-    assert rows == [*(verdict.name for verdict in Verdict), "UNREACHABLE"]  # zrank_status prints this, too
+def test_every_status_is_explained() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    assert rows == [*(status.name for status in Status), "UNREACHABLE"]  # zrank_status prints this, too
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, embedded
 from django_zrank.exceptions import NotIsolated
-from django_zrank.models import Generation
+from django_zrank.models import Build
 from django_zrank.redis import isolation
 from django_zrank.testing import ZRankTestMixin, own_redis, reset, sync_now
 from tests.keyspace import whole
@@ -249,8 +249,8 @@ def test_the_command_of_a_server_takes_a_port(
 @pytest.fixture(params=["no build", "another build"])
 def unknown(zrank: Any, db: None, request: pytest.FixtureRequest) -> Any:
     """The Redis of a site, seen from a staging system with the same URL: its database knows nothing of the build."""
-    noted = Generation.objects.all()
-    noted.delete() if request.param == "no build" else noted.update(generation="staging")
+    noted = Build.objects.all()
+    noted.delete() if request.param == "no build" else noted.update(build="staging")
     return zrank
 
 

@@ -18,7 +18,7 @@ from django_zrank.admin import jobs
 from django_zrank.admin.jobs import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.capture.triggers import install
 from django_zrank.models import Job
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import wait_for
 from tests.sync.mirror import assert_mirrors
@@ -290,6 +290,6 @@ def test_a_worker_of_another_release_takes_no_index_by_it(
         stop.set()
         assert not done.ok
         assert "its build belongs to another release" in done.outcome
-        assert examine(newer) is Verdict.HEALTHY
+        assert examine(newer) is Status.HEALTHY
     finally:
         install("default", [INDEX])

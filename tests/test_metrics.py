@@ -25,7 +25,7 @@ from django_zrank.metrics import Collector, _counts
 from django_zrank.models import Mark
 from django_zrank.signals import drift_found, push_failed, repaired
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict
+from django_zrank.sync.health import Status
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer, free_port
 from tests.sync.conftest import use_redis
@@ -75,8 +75,8 @@ def test_gauges() -> None:
     assert scrape(
         'zrank_healthy{index="ascending"}',
         'zrank_up{index="ascending"}',
-        'zrank_verdict{index="ascending",verdict="HEALTHY"}',
-        'zrank_verdict{index="ascending",verdict="EVICTED"}',
+        'zrank_status{index="ascending",status="HEALTHY"}',
+        'zrank_status{index="ascending",status="EVICTED"}',
         "zrank_breaker_open",
     ) == [1, 1, 1, 0, 0]
 
@@ -90,12 +90,12 @@ def test_a_backlog_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
 def test_counts() -> None:
     push_failed.send(INDEX, error=IndexUnavailable(), members={"1"})
     drift_found.send(INDEX, missing=1, extra=0, different=3)
-    repaired.send(INDEX, verdict=Verdict.LOST)
+    repaired.send(INDEX, status=Status.WRITES_LOST)
     rebuild(INDEX)
     assert scrape(
         'zrank_pushes_failed_total{index="ascending"}',
         'zrank_drift_total{index="ascending",kind="different"}',
-        'zrank_repairs_total{index="ascending",verdict="LOST"}',
+        'zrank_repairs_total{index="ascending",status="WRITES_LOST"}',
         'zrank_rebuilds_total{index="ascending"}',
     ) == [1, 3, 1, 1]
 
@@ -186,30 +186,30 @@ def test_an_index_that_is_not_built(client: Client, zrank: Redis) -> None:
     zrank.flushall()
     assert client.get("/health/").status_code == 503
     assert client.get("/health/").json()["indexes"]["ascending"] == "NotBuilt"
-    assert scrape('zrank_verdict{index="ascending",verdict="EMPTY"}') == [1]
+    assert scrape('zrank_status{index="ascending",status="EMPTY"}') == [1]
 
 
 # zrank_status
 
 
-def status(*arguments: str) -> str:
+def said(*arguments: str) -> str:
     out = StringIO()
     call_command("zrank_status", *arguments, stdout=out)
     return out.getvalue()
 
 
 def test_status() -> None:
-    head, line = status("ascending").splitlines()
-    assert head.split()[:4] == ["index", "verdict", "members", "waiting"]
+    head, line = said("ascending").splitlines()
+    assert head.split()[:4] == ["index", "status", "members", "waiting"]
     assert "flush lag" in head
     assert line.split()[:4] == ["ascending", "HEALTHY", "0", "0"]
-    assert len(status().splitlines()) > 5
-    state = json.loads(status("ascending", "--json"))["ascending"]
-    assert (state["verdict"], state["members"], state["waiting"]) == ("HEALTHY", 0, 0)
-    assert state["generation"].startswith(INDEX.declaration)
+    assert len(said().splitlines()) > 5
+    state = json.loads(said("ascending", "--json"))["ascending"]
+    assert (state["status"], state["members"], state["waiting"]) == ("HEALTHY", 0, 0)
+    assert state["build"].startswith(INDEX.declaration)
 
 
 @pytest.mark.usefixtures("away")
 def test_status_without_redis() -> None:
-    assert "UNREACHABLE" in status("ascending")
-    assert json.loads(status("ascending", "--json"))["ascending"]["verdict"] is None
+    assert "UNREACHABLE" in said("ascending")
+    assert json.loads(said("ascending", "--json"))["ascending"]["status"] is None

@@ -127,7 +127,7 @@ def test_errors_name_the_filter(
 def test_one_facet_is_answered_without_what_combines_filters(
     ranking: Ranking[Any], narrow: Callable[[Any], Any], declare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extension, "combinations", [])
+    monkeypatch.setattr(extension, "combined_filters", [])
     with pytest.raises(
         ValueError, match=rf"^'narrowing' where .*: filters can ask for one value .*{declare}"
     ):

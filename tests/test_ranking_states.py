@@ -114,7 +114,7 @@ class Life(RuleBasedStateMachine):
                 assert_same(self.index.ranking.filter(region=region), oracle, [])
         if self.index.facets and PARTS["combined"].is_there:
             oracle = Oracle(self.index, self.rows, lambda row: 1 in row["tags"] and row["platform"] == "pc")
-            self.store.client.delete(*self.store.client.scan_iter("*intersection*"), "nothing")
+            self.store.client.delete(*self.store.client.scan_iter("*combined_filter*"), "nothing")
             assert_same(self.index.ranking.filter(tags=1, platform="pc"), oracle, [])
 
 

@@ -254,7 +254,7 @@ def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
             lambda ranking: ranking.filter(group="seen").recommend(7, 3), marks=pytest.mark.part("combined")
         ),
     ],
-    ids=["remember", "intersection", "group"],
+    ids=["remember", "combined_filter", "group"],
 )
 @pytest.mark.slow
 @on_a_pair
@@ -359,7 +359,7 @@ class TestAge:
 
     @pytest.mark.slow
     @on_a_pair
-    def test_a_generation_that_has_not_arrived(self, behind: Pair) -> None:
+    def test_a_build_that_has_not_arrived(self, behind: Pair) -> None:
         fill(PlayerAscending, {8: 1})
         assert behind.answers(best) == (8, False)
 
@@ -431,14 +431,14 @@ def test_both_that_hang_cost_two_timeouts(pair: Pair, settings: Any, monkeypatch
     assert waited == [pair.primary.port, pair.replica.port]
 
 
-def test_a_generation_that_no_look_has_found() -> None:
+def test_a_build_that_no_look_has_found() -> None:
     mine = Replicas(PlayerAscending.ranking._reader)
     others = Keys.of("zrank", "of-another-declaration").at("00000000-another")
     state = [b"00000000-another", None, b"1", b"9"]
     mine.note(monotonic(), "11111111-mine", (1, 5))
     with pytest.raises(NoFreshReplica):
         mine._require_fresh(others, state)
-    mine.note(monotonic(), others.generation, (1, 5))
+    mine.note(monotonic(), others.build, (1, 5))
     mine._require_fresh(others, state)
 
 

@@ -19,7 +19,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.testing import EmbeddedServer, disable_sync, reset, sync_now
 from tests.builds import start
 from tests.sync.mirror import assert_mirrors, contents
@@ -163,7 +163,7 @@ def test_the_fixture_leaves_nothing_of_the_test_before(test: int, zrank: Any) ->
 
 def test_the_suites_own_fixture_leaves_what_reset_leaves(zrank: Any) -> None:
     def held() -> dict[Any, Any]:
-        return {key: zrank.hgetall(key) | {b"generation": b"any"} for key in zrank.scan_iter()}
+        return {key: zrank.hgetall(key) | {b"build": b"any"} for key in zrank.scan_iter()}
 
     quick = held()
     zrank.flushdb()
@@ -180,7 +180,7 @@ def test_reset_empties_every_index(zrank: Any) -> None:
 
 
 def is_recorded(index: type[RankIndex]) -> bool:
-    return examine(index.instance()) is Verdict.HEALTHY
+    return examine(index.instance()) is Status.HEALTHY
 
 
 @pytest.mark.django_db(databases=["default", "other"])

@@ -23,7 +23,7 @@ from django.template.defaultfilters import pluralize
 from ..declaration import Declaration
 from ..models import Job
 from ..store import Store
-from ..sync.health import Verdict
+from ..sync.health import Status
 from ..sync.rebuild import count_rows, rebuild, running
 from ..sync.verify import Report, verify
 from ..sync.watch import disconnect
@@ -131,14 +131,14 @@ def _carry_out(index: Declaration, job: Job, stop: Event) -> None:
 
 def _summary(report: Report) -> str:
     if not report.compared:
-        return f"Not compared: {report.verdict.value}."
+        return f"Not compared: {report.status.value}."
     found = [f"{drift.count:,} {kind}" for kind, drift in report.drifts.items() if drift.count]
     if report.unsettled:
         found.append(
             f"{report.unsettled:,} changed whenever {pluralize(report.unsettled, 'it was,they were')} compared"
         )
-    if report.verdict is not Verdict.HEALTHY:
-        found.append(report.verdict.value)
+    if report.status is not Status.HEALTHY:
+        found.append(report.status.value)
     if not report.capture.works:
         found.append(report.capture.error or "triggers are missing")
     difference = "; ".join(found) or "no difference"

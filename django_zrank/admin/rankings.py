@@ -25,7 +25,7 @@ from ..models import Job, Ranking
 from ..registry import registry
 from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
-from ..sync.health import Verdict
+from ..sync.health import Status
 from ..sync.rebuild import count_rows
 from ..transactions import reading
 from .histograms import draw_histogram
@@ -202,13 +202,13 @@ class State:
 
     @property
     def is_healthy(self) -> bool:
-        return self.gauges is not None and self.gauges.verdict is Verdict.HEALTHY
+        return self.gauges is not None and self.gauges.status is Status.HEALTHY
 
     @property
     def label(self) -> str:
         if self.gauges is None:
             return "not checked"
-        return self.gauges.verdict.value if self.gauges.verdict else "Redis can't be reached"
+        return self.gauges.status.value if self.gauges.status else "Redis can't be reached"
 
 
 def _read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
@@ -217,7 +217,7 @@ def _read_states(indexes: Iterable[RankIndex]) -> Iterator[State]:
     for index in indexes:
         state = _read_state(index) if is_there else State(index)
         yield state
-        is_there = is_there and (state.gauges is None or state.gauges.verdict is not None)
+        is_there = is_there and (state.gauges is None or state.gauges.status is not None)
 
 
 def _read_state(index: RankIndex) -> State:

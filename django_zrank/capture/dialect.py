@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..models import Batch, Capture, Generation, Mark
+from ..models import Batch, Build, Capture, Mark
 from .watched_tables import WatchedTable
 
-OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Generation, Capture))
+OWN_TABLES: Final = frozenset(model._meta.db_table for model in (Mark, Batch, Build, Capture))
 """The app's tables that are written in one transaction with others."""
 
 PREFIX: Final = "zrank_capture_"

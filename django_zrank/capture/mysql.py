@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db import DatabaseError, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..models import Generation
+from ..models import Build
 from .dialect import PREFIX, Dialect, Trigger, Unit
 from .watched_tables import WatchedTable
 
@@ -22,7 +22,7 @@ class MySQL(Dialect):
     Triggers use ``INSERT … VALUES`` only: ``INSERT … SELECT`` would hold the lock on the auto-increment counter until
     the writer's statement ends.
 
-    DDL isn't transactional. So each unit has a *seal*: a trigger on the table of generations that is created after all
+    DDL isn't transactional. So each unit has a *seal*: a trigger on the table of builds that is created after all
     others, and after the mark for all members. It only acts on the deletion of a row that no index has, which leaves a
     mark, or fails as every save would.
 
@@ -85,7 +85,7 @@ class MySQL(Dialect):
 
     def unit(self, source: WatchedTable) -> Unit:
         unit = super().unit(source)
-        table = Generation._meta.db_table
+        table = Build._meta.db_table
         seal = Trigger(self.spelled(table), _stem(next(iter(unit.create))) + "_seal")
         column, marked = self.quote("index"), self.text(source.index)
         unit.create[seal] = (
@@ -128,7 +128,7 @@ class MySQL(Dialect):
         using = self.connection.alias
         try:
             with transaction.atomic(using):
-                row = Generation.objects.using(using).create(index=self._PROBE)
+                row = Build.objects.using(using).create(index=self._PROBE)
                 row.delete(using=using)
                 transaction.set_rollback(True, using)
         except DatabaseError as error:

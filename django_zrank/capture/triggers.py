@@ -31,7 +31,7 @@ from django.utils.functional import cached_property  # takes no lock, as that of
 from ..conf import get_settings
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable
-from ..models import Capture, Generation, Mark
+from ..models import Build, Capture, Mark
 from ..recent import Recent
 from ..redis.trust import RETIRED
 from ..registry import registry
@@ -63,7 +63,7 @@ class Changes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Status:
+class TriggerReport:
     """The triggers of a database, compared with those that there should be."""
 
     mode: str
@@ -116,9 +116,9 @@ def sharing(using: str) -> list[Declaration]:
     return found
 
 
-def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator[Generation]:
+def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator[Build]:
     """Yield the rows of the builds of ``index`` in a database, of its holders in any release."""
-    rows = Generation.objects.using(using).filter(index__startswith=index.name)
+    rows = Build.objects.using(using).filter(index__startswith=index.name)
     rows = rows.select_for_update() if lock else rows
     return (row for row in rows if index.may_hold(row.index))
 
@@ -139,7 +139,7 @@ def _owners(index: Declaration, using: str) -> set[str]:
     """Return the owners of the builds of ``index`` that a database notes: its own, or that which it was copied from."""
     connection = connections[using]
     dialect = DIALECTS.get(connection.vendor)
-    if dialect is None or not dialect(connection, []).has(Generation._meta.db_table, ["owner"]):
+    if dialect is None or not dialect(connection, []).has(Build._meta.db_table, ["owner"]):
         return set()
     return {row.owner for row in builds_of(index, using)} - {""}
 
@@ -299,7 +299,7 @@ class TriggerSet:
         self.drop(obstacles)
         created: list[Trigger] = []
         lacking = [unit for unit in self.units if not (self.is_in_place(unit) and self.is_noted(unit))]
-        if lacking and self.has_tables(Mark, Generation, Capture):
+        if lacking and self.has_tables(Mark, Build, Capture):
             for unit in filter(self.fits, lacking):
                 missing = [trigger for trigger in unit.create if not self.found.get(trigger)]
                 if missing:
@@ -319,7 +319,7 @@ class TriggerSet:
         """Drop the triggers that these indexes don't need any more, if what is live was built as they declare. Return
         those dropped. It waits for no lock for long, and leaves what it can't drop to the next time."""
         dropped: list[Trigger] = []
-        if not self.outdated or not self.has_tables(Generation):
+        if not self.outdated or not self.has_tables(Build):
             return dropped
         lacking = {trigger.owner for trigger in self.missing}
         ready = [
@@ -347,13 +347,13 @@ class TriggerSet:
         if not self.is_current(index):
             return False
         for row in builds_of(index, self.using, lock=True):
-            if row.generation == RETIRED:
+            if row.build == RETIRED:
                 continue
-            if not index.declares(row.generation):
+            if not index.declares(row.build):
                 return False
             # A dead rebuild stays noted, until the next one begins.
             if not index.declares(row.building):
-                made = Store(row.index).read_meta("building", "generation")  # it may just have been swapped
+                made = Store(row.index).read_meta("building", "build")  # it may just have been swapped
                 if row.building in made:
                     return False
         return True
@@ -457,7 +457,9 @@ def _triggers(using: str, indexes: Collection[Declaration] = ()) -> TriggerSet |
     return None
 
 
-def status(using: str, indexes: Collection[Declaration], *, thorough: bool = False) -> Status:
+def examine_triggers(
+    using: str, indexes: Collection[Declaration], *, thorough: bool = False
+) -> TriggerReport:
     """Compare the triggers of a database with what these indexes ask for. ``thorough``: look for those of indexes that
     have moved to another database, too.
 
@@ -465,14 +467,14 @@ def status(using: str, indexes: Collection[Declaration], *, thorough: bool = Fal
     """
     mode, own = get_settings().capture, _triggers(using, indexes)
     if own is None:
-        return Status(mode)
+        return TriggerReport(mode)
     known = own.owners | {owner_of(index.name) for index in registry.all()}
     strangers = {trigger for trigger in own.found if trigger.owner not in own.owners}
     gone = {owner_of(index.name) for index in departed(using)} if thorough else set()
     problems = [f"{table} {problem}" for table, problem in sorted(own.dialect.problems().items())]
     errors = [f"Triggers can't watch every table: {'; '.join(problems)}."] if problems else []
     errors += filter(None, [own.unfit(), own.unrestored()])
-    return Status(
+    return TriggerReport(
         mode,
         missing=sorted(own.missing),
         outdated=sorted(own.outdated | {trigger for trigger in strangers if trigger.owner in gone}),
@@ -490,12 +492,12 @@ def unwatchable(using: str, indexes: Collection[Declaration]) -> Iterator[tuple[
             yield from ((index, table, problem) for table, problem in sorted(own.dialect.problems().items()))
 
 
-def examine_capture(index: Declaration) -> Status:
+def examine_capture(index: Declaration) -> TriggerReport:
     """Return the status of the triggers of ``index``, with the error if its database can't have any."""
     try:
-        return status(index.get_using(), [index])
+        return examine_triggers(index.get_using(), [index])
     except CaptureError as error:
-        return Status(get_settings().capture, error=str(error))
+        return TriggerReport(get_settings().capture, error=str(error))
 
 
 def fully_captured(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
@@ -519,7 +521,7 @@ def _examine(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
                 return set()
             # Together, which takes a fraction of the queries.
             complete = {*indexes}
-            if not status(using, indexes).is_complete:
+            if not examine_triggers(using, indexes).is_complete:
                 complete = {index for index in indexes if examine_capture(index).is_complete}
             return {index for index in complete if not depends_on_time(index)}
     except Exception:  # of a declaration, or of an account that may not read the catalog
@@ -573,13 +575,13 @@ def refusal(index: Declaration) -> str:
     this one. Otherwise the workers of two releases would take turns.
     """
     own = _triggers(index.get_using(), [index])
-    if own is None or own.is_current(index) or not own.has_tables(Generation):
+    if own is None or own.is_current(index) or not own.has_tables(Build):
         return ""
     holders = {holder.name for holder in index.holders}
     rows = list(builds_of(index, own.using))
-    own_ones = {row.generation for row in rows if row.index in holders}
+    own_ones = {row.build for row in rows if row.index in holders}
     # Those of other holders, unless they are retired.
-    others = {row.generation for row in rows if row.index not in holders} - {"", RETIRED}
+    others = {row.build for row in rows if row.index not in holders} - {"", RETIRED}
     if not others and RETIRED not in own_ones and all(map(index.declares, own_ones)):
         return ""
     return (

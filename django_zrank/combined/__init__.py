@@ -1,7 +1,7 @@
 """Combined filters: rankings of the members that pass several filters, or one that no declared facet covers.
 
 A draw tests the members that it deals. Whatever else is asked, and a draw of which too few pass, is answered from an
-*intersection*: a sorted set like that of a ranking, made in pieces and kept for some seconds.
+*combined filter*: a sorted set like that of a ranking, made in pieces and kept for some seconds.
 """
 
 from __future__ import annotations

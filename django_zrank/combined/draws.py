@@ -8,7 +8,7 @@ from ..queries.draws import Drawing, Limits
 from ..queries.query import Query, one
 from ..queries.request import Call
 from ..redis.scripts import Script
-from .intersections import intersection
+from .making import combined_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,10 @@ _GATHERED_MEMBERS: Final = 1000
 
 _PATIENCE: Final = 200, 5_000
 """The bounds of the number of members, half of the candidates, that may fail the tests before the band is read to its
-end, or the filters are intersected."""
+end, or the filters are combined."""
 
 _READ: Final = 20_000
-"""The most members of a band that is read to its end in place of an intersection."""
+"""The most members of a band that is read to its end in place of a combined filter."""
 
 
 class Anew(Exception):
@@ -68,10 +68,10 @@ class TestedDrawing(Drawing):
         )
 
         self._tests = not by_rank or self._gathering == "yes"
-        """True if cards are tested, false if they are dealt from the intersection."""
+        """True if cards are tested, false if they are dealt from the combined filter."""
 
         self._made = False
-        """True if the intersection was there when the newest cards were dealt."""
+        """True if the combined filter was there when the newest cards were dealt."""
 
     def _from_band(self, band: int) -> Query[bool]:
         while True:
@@ -102,7 +102,7 @@ class TestedDrawing(Drawing):
 
     def _is_sparse(self) -> bool:
         """Return True if too few pass the tests: then a small band is read to its end. Of a large one, the filters are
-        intersected, and what was drawn is given up: this depends on numbers alone, so it favours nobody."""
+        combined, and what was drawn is given up: this depends on numbers alone, so it favours nobody."""
         if not any(self._hand.lacks()):
             return False
         least, most = _PATIENCE
@@ -111,7 +111,7 @@ class TestedDrawing(Drawing):
 
     @property
     def _uses_made(self) -> bool:
-        """True if the filters have been intersected before; a seed draws the same members in any case."""
+        """True if the filters have been combined before; a seed draws the same members in any case."""
         return self._made and self.draw.seed is None
 
     @property
@@ -128,7 +128,7 @@ class TestedDrawing(Drawing):
         if not self._tests:
             return (yield from super()._deal(keys, arguments, cost, **how))
         view = self.view
-        key = intersection(view, keys)
+        key = combined_filter(view, keys)
         where = (keys.root, keys.root, keys.meta, keys.seen(self._text), key, *view.sets(keys))
         gathering = self._gathered.get(keys.root, self._gathering)
         call = Call(

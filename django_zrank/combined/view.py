@@ -13,7 +13,7 @@ from ..queries.view import View
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from .draws import TestedDrawing
-from .intersections import intersection, read_intersection
+from .making import combined_filter, read_combined
 from .scope import Scope
 
 __all__ = ["CombinedView"]
@@ -41,7 +41,7 @@ class CombinedView(View):
 
     @property
     def patience(self) -> float:
-        """The bound in force on the seconds to wait for an intersection."""
+        """The bound in force on the seconds to wait for a combined filter."""
         ours = get_settings().filter_timeout
         return ours if self.seconds is None else min(ours, self.seconds)
 
@@ -67,9 +67,9 @@ class CombinedView(View):
         others: Sequence[str] = (),
         **how: bool,
     ) -> Query[Any]:
-        key = intersection(self, keys)
+        key = combined_filter(self, keys)
         call = Call(script.using(self.ranks.package), (key, keys.root, keys.meta, *others), arguments, cost)
-        _, (reply,) = yield from read_intersection(self, keys, key, call)
+        _, (reply,) = yield from read_combined(self, keys, key, call)
         return reply
 
     def bare(
@@ -85,14 +85,14 @@ class CombinedView(View):
         return then((yield from otherwise.query(self, keys)))
 
     def _size(self, keys: Keys) -> Query[int]:
-        """Count the members: for all but those of one ranking, a difference; otherwise the size of an intersection."""
+        """Count the members: for all but those of one ranking, a difference; else the size of a combined filter."""
         excluded = self.scope.excluded
         if excluded is None:
-            return (yield from read_intersection(self, keys, intersection(self, keys)))[0]
+            return (yield from read_combined(self, keys, combined_filter(self, keys)))[0]
         sizes = (Call("ZCARD", (key,)) for key in (keys.root, keys.ranking(excluded)))
-        live = Call("HGET", (keys.meta,), ("generation",))
-        generation, everybody, others = yield Request((live, *sizes), atomic=True)
-        if (generation or b"").decode() != keys.generation:
+        live = Call("HGET", (keys.meta,), ("build",))
+        build, everybody, others = yield Request((live, *sizes), atomic=True)
+        if (build or b"").decode() != keys.build:
             raise Swapped
         count: int = everybody - others
         return max(0, count)
@@ -100,9 +100,9 @@ class CombinedView(View):
     def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
         if covered:
             return (yield from super().count_facet(keys, facet, covered))
-        key = intersection(self, keys, facet)
+        key = combined_filter(self, keys, facet)
         first = Call("HSCAN", (key,), (0, "COUNT", _PAGE))
-        _, ((cursor, numbers),) = yield from read_intersection(self, keys, key, first, facet=facet)
+        _, ((cursor, numbers),) = yield from read_combined(self, keys, key, first, facet=facet)
         while cursor:
             cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE)))
             numbers |= more

@@ -22,26 +22,26 @@ _REMEMBERED: Final = 5000
 
 
 def check_counts(
-    store: Store, generation: str, ranking: bytes, values: Sequence[bytes]
+    store: Store, build: str, ranking: bytes, values: Sequence[bytes]
 ) -> list[tuple[bytes, int, bytes, bool]]:
     """Return for each distinct value of a ranking the number of members that have it; the number that is counted,
     as text; and true if that is right, and the value is listed or not as it should be. Raises :exc:`Replaced` if
-    the server holds another generation, or isn't the one that was written to."""
-    keys = (store.keys.at(generation).root, store.keys.meta)
+    the server holds another build, or isn't the one that was written to."""
+    keys = (store.keys.at(build).root, store.keys.meta)
     checked: list[tuple[bytes, int, bytes, bool]] = []
     for piece in batched(values, _VALUES):
-        reply = store.call(CHECK_COUNTS, keys, (generation, store.layout.width, ranking, *piece))
+        reply = store.call(CHECK_COUNTS, keys, (build, store.layout.width, ranking, *piece))
         if reply == [b"superseded"]:
             raise Replaced
         checked += (
-            (value, right, counted, verdict == b"right")
-            for value, (right, counted, verdict) in zip(piece, reply[1:], strict=True)
+            (value, right, counted, outcome == b"right")
+            for value, (right, counted, outcome) in zip(piece, reply[1:], strict=True)
         )
     return checked
 
 
 def wrong_counts(
-    store: Store, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]
+    store: Store, build: str, ranking: bytes, size: int, was_written: Callable[[], bool]
 ) -> dict[bytes, tuple[int, int | None]]:
     """Return the distinct values of a ranking of so many members that are counted wrongly, each with the right number
     and the one that is counted. Those that are listed are counted; if these are not as many members, or values, as
@@ -50,12 +50,12 @@ def wrong_counts(
 
     def check(values: Iterable[bytes]) -> None:
         nonlocal total
-        for value, right, counted, is_right in check_counts(store, generation, ranking, list(values)):
+        for value, right, counted, is_right in check_counts(store, build, ranking, list(values)):
             total += right
             if not is_right and len(wrong) < _REMEMBERED:
                 wrong.setdefault(value, (right, int(counted) if counted.isdigit() else None))
 
-    key: Any = b":".join(filter(None, (store.keys.at(generation).root.encode(), ranking)))
+    key: Any = b":".join(filter(None, (store.keys.at(build).root.encode(), ranking)))
     listed, counts = key + b":values", key + b":counts"
     for values in store.scan("ZSCAN", listed):
         check(values)

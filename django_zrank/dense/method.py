@@ -35,7 +35,7 @@ class Dense(Method):
         return read_values(view, keys, bound, skipped, count)
 
     def check(
-        self, store: Store, generation: str, ranking: bytes, size: int, was_written: Callable[[], bool]
+        self, store: Store, build: str, ranking: bytes, size: int, was_written: Callable[[], bool]
     ) -> Iterator[tuple[bytes, int, int | None, str]]:
-        for value, (right, counted) in wrong_counts(store, generation, ranking, size, was_written).items():
+        for value, (right, counted) in wrong_counts(store, build, ranking, size, was_written).items():
             yield value, right, counted, "count of a value"

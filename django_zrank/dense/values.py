@@ -21,6 +21,6 @@ def read_values(
     """Return the number of distinct values that are better than a bound, and these after the first ``skipped``, best
     first: ``count`` of them, at most 1,000."""
     score, tie = bound
-    arguments = keys.generation, view.order[2], repr(score), tie, skipped, count
+    arguments = keys.build, view.order[2], repr(score), tie, skipped, count
     better, *texts = yield from view.read(keys, READ_VALUES, arguments, count)
     return better, [(float(text), tie) for tie, text in map(view.layout.split, texts)]

@@ -36,12 +36,12 @@ _REMOVALS: Final = {"group": "ZREM", "seen": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
 _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
-"""The ends of the names of an intersection's keys in which no members are."""
+"""The ends of the names of a combined filter's keys in which no members are."""
 
 _SCANNED: Final = 500
 """Keys that one round trip looks at, and removes."""
 
-_KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "intersection", "marks")
+_KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "combined_filter", "marks")
 
 
 def erase(index: Declaration, member: Any) -> Erased:
@@ -155,7 +155,7 @@ def _is_member(index: Declaration, pk: Any, text: str | None) -> bool:
 def _count_rankings(store: Store, member: str) -> int:
     """Return the number of rankings that a member stands in, in all builds."""
     count = 0
-    for keys in map(store.keys.at, filter(None, store.read_meta("generation", "building"))):
+    for keys in map(store.keys.at, filter(None, store.read_meta("build", "building"))):
         calls = Call("ZSCORE", (keys.root,), (member,)), Call("HGET", (keys.memberships,), (member,))
         score, membership = store.read(calls)
         if score is not None or membership is not None:
@@ -166,7 +166,7 @@ def _count_rankings(store: Store, member: str) -> int:
 
 def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
     """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
-    intersections as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
+    combined filters as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
     kept."""
     removed, store = Counter[str](), Store.of(parts[0])
     owners = {keys.tag: keys for keys in (Store.of(part).keys for part in parts)}
@@ -177,7 +177,7 @@ def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
             if keys is None:
                 continue
             kind = keys.kind_of(key)
-            is_of_many = kind == "intersection" and not key.endswith(_WITHOUT_MEMBERS)
+            is_of_many = kind == "combined_filter" and not key.endswith(_WITHOUT_MEMBERS)
             if is_of_many or key == keys.seen(member):
                 calls.append((kind, Call("UNLINK", (key,))))
             elif call := next(

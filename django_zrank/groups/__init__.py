@@ -260,7 +260,7 @@ def change_group(
     """Add members for a time in microseconds, counted by these facets, or remove them with a time of ''. Return the
     number of those that were not in the group, or were. ``width``: of tie bytes."""
     names = (*group_keys(keys, group), keys.root, keys.meta)
-    how = (lifetime, _PART, "\0".join(facets), width, keys.generation)
+    how = (lifetime, _PART, "\0".join(facets), width, keys.build)
     each = list(dict.fromkeys(members))
     changed = 0
     for part in batched(each, _PART):

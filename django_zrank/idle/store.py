@@ -24,10 +24,10 @@ REST_MEMBERS: Final = Script("rest_members", __package__)
 class Swept(NamedTuple):
     """The progress of sweeps."""
 
-    generation: str
+    build: str
 
     term: str
-    """The term under which the server was accepted."""
+    """The term under which the server was trusted."""
 
     moment: int | None
     """The time up to which members that were last seen then have marks; None if there is no note."""
@@ -47,13 +47,13 @@ class IdleStore(Store):
 
     def swept(self) -> Swept:
         """Return the progress of sweeps."""
-        generation, term, *moments = self.read_meta("generation", "term", "swept", "removed")
-        return Swept(generation, term, *(int(moment) if moment else None for moment in moments))
+        build, term, *moments = self.read_meta("build", "term", "swept", "removed")
+        return Swept(build, term, *(int(moment) if moment else None for moment in moments))
 
     def note_swept(self, since: Swept, moment: int) -> bool:
         """Note progress since ``since`` was read. Return False on another server or build."""
         was_ahead = since.removed is not None and since.removed > moment
-        arguments = since.generation, since.term, moment, since.removed if was_ahead else ""
+        arguments = since.build, since.term, moment, since.removed if was_ahead else ""
         return self._is_done(NOTE_SWEPT, (self.keys.meta,), arguments)
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from ..capture.watched_tables import every_row
 from ..exceptions import Busy, IndexUnavailable
 from ..members import batched
-from ..models import Generation
+from ..models import Build
 from ..sync.in_step import InStep
 from ..sync.marks import leave
 from ..sync.push import push
@@ -48,7 +48,7 @@ def asleep_since(index: IdleIndex) -> int | None:
     if index.awake is None:
         return None
     names = [part.name for part in index.holders]
-    rows = Generation.objects.using(index.get_using()).filter(index__in=names)
+    rows = Build.objects.using(index.get_using()).filter(index__in=names)
     found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
     return None if found is None else MOMENT.whole(found)
 

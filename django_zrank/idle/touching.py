@@ -47,7 +47,7 @@ class Touch(NamedTuple):
     def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
         """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
         names = (keys.root, keys.meta, touched_key(keys))
-        how = (keys.generation, int(self.layout.memberships), self.rest)
+        how = (keys.build, int(self.layout.memberships), self.rest)
         found: tuple[list[str], list[str]] = [], []
         for at in range(0, len(self.members), _TOUCHED):
             piece = self.members[at : at + _TOUCHED]
@@ -80,14 +80,14 @@ class Touching:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
             for part in index.place(texts):
-                yield reader_of(part).acceptance
+                yield reader_of(part).trusted_server
             yield from touch(index, texts)
 
     atouch = async_version(touch)
 
 
 def touch(index: IdleIndex, texts: Sequence[str]) -> Query[None]:
-    """The steps by which members were seen now, on servers that were accepted. Raises ``NotRanked``."""
+    """The steps by which members were seen now, on servers that were trusted. Raises ``NotRanked``."""
     missing, due = yield from _touching(index, texts)
     if missing or due:
         yield _see(index, missing, due)

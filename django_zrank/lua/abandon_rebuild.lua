@@ -1,9 +1,9 @@
 -- uses: permissions
--- Give up a rebuild, and doom its generation. The live generation is unchanged.
+-- Give up a rebuild, and doom what it has built. The live build is unchanged.
 --
 -- KEYS  meta      hash of the index
---       doomed    set of the generations whose keys are to be unlinked
--- ARGV  building  the generation being built
+--       doomed    set of the builds whose keys are to be unlinked
+-- ARGV  building  the build being filled
 -- Returns 'done', or 'superseded' with nothing changed if another rebuild began.
 -- Cost  O(1).
 

@@ -2,8 +2,8 @@
 -- Accept a server, or a history of one, under a new term, once the marks that it may have lost are waiting again.
 --
 -- KEYS  meta        hash of the index
---       doomed      set of the generations whose keys are to be unlinked: that of a rebuild is added, as it may lack rows
--- ARGV  generation  that the server must hold
+--       doomed      set of the builds whose keys are to be unlinked: that of a rebuild is added, as it may lack rows
+-- ARGV  build       that the server must hold
 --       traces      those that it had when the marks were set waiting, as check_health.lua returned them
 --       old         its term then, '' for none
 --       server      its identity then
@@ -13,10 +13,10 @@
 -- Cost  O(1).
 
 local meta, doomed = KEYS[1], KEYS[2]
-local generation, traces, old, server, term, behind = unpack(ARGV)
+local build, traces, old, server, term, behind = unpack(ARGV)
 
-local state = redis.call('HMGET', meta, 'generation', 'traces', 'term', 'building')
-if state[1] ~= generation or (state[2] or '') ~= traces or (state[3] or '') ~= old or identity() ~= server then
+local state = redis.call('HMGET', meta, 'build', 'traces', 'term', 'building')
+if state[1] ~= build or (state[2] or '') ~= traces or (state[3] or '') ~= old or identity() ~= server then
   return 'superseded'
 end
 require_commands(meta)

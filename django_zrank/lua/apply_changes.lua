@@ -1,12 +1,12 @@
 -- uses: clock, server, identity, keys, bulk, beside, memberships, traces, permissions
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
--- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
---       shadow      root of the generation that a rebuild is filling
+-- KEYS  live        root of the live build: sorted set of all members, and of the names of all that belongs to it
+--       shadow      root of the build that a rebuild is filling
 --       recent      sorted set, member -> version of its newest write
 --       meta        hash of the index
---       doomed      set of the generations whose keys are to be unlinked: what a rebuild has filled may be evicted
--- ARGV  generation  as begin_write.lua returned it
+--       doomed      set of the builds whose keys are to be unlinked: what a rebuild has filled may be evicted
+-- ARGV  build       as begin_write.lua returned it
 --       building    as begin_write.lua returned it
 --       token       as begin_write.lua returned it, or the version of any write since, taken before the rows were read
 --       term        as begin_write.lua returned it
@@ -29,16 +29,16 @@
 --       versions.
 
 local live, shadow, recent, meta, doomed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, building, token, term, window, lease, width, memberships, newest, required, nonce =
+local build, building, token, term, window, lease, width, memberships, newest, required, nonce =
   unpack(ARGV, 1, 11)
 local FIRST = 12
 token, width, memberships = tonumber(token), tonumber(width), memberships == '1'
 
-local state = redis.call('HMGET', meta, 'generation', 'building', 'started', 'applied', 'server', 'term', 'seen',
+local state = redis.call('HMGET', meta, 'build', 'building', 'started', 'applied', 'server', 'term', 'seen',
   'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind', 'traces')
 local behind, traces = state[14], state[15] or '0'
 local floor = tonumber(state[8] or 0)
-if (state[1] or '') ~= generation or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
+if (state[1] or '') ~= build or (state[2] or '') ~= building or (state[6] or '') ~= term or token < floor then
   return {'superseded'}
 end
 if state[5] ~= identity() then
@@ -79,7 +79,7 @@ if building ~= '' and is_evicted(shadow, state[12]) then
   give_up_rebuild()
   return {'superseded'}
 end
-if generation ~= '' and is_evicted(live, state[11]) then
+if build ~= '' and is_evicted(live, state[11]) then
   behind = 'rebuild'
 end
 -- If members are in one ranking only, a write that ends half-way leaves scores that their rows have, as does one that ends
@@ -120,8 +120,8 @@ for n, member in ipairs(named) do
   end
 end
 local evicted = {}
-for root, generation in pairs({[live] = generation, [shadow] = building}) do
-  if generation ~= '' then
+for root, build in pairs({[live] = build, [shadow] = building}) do
+  if build ~= '' then
     evicted[root] = write_members(root, members, scores, stands, width)
   end
 end
@@ -153,7 +153,7 @@ end
 if nonce ~= '' then
   redis.call('HSET', meta, 'traces', traces)
 end
-redis.call('HSET', meta, 'applied', applied, 'present', generation ~= '' and present(live) or '',
+redis.call('HSET', meta, 'applied', applied, 'present', build ~= '' and present(live) or '',
   'guarded', redis.call('EXISTS', recent))
 if evicted[shadow] then
   give_up_rebuild()

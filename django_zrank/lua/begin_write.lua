@@ -2,11 +2,11 @@
 -- Return the state that a write refers to; called before it reads its rows.
 --
 -- KEYS  meta     hash of the index
---       doomed   set of the generations whose keys are to be unlinked
+--       doomed   set of the builds whose keys are to be unlinked
 --       watcher  text that exists while a watcher keeps the index in step
 -- ARGV  lease    seconds after which a silent rebuild counts as dead, and is given up here
--- Returns {generation, building, token, term, newest, 1 or 0 for a watcher}, each text '' if missing; the error NOTBUILT if
---         the index was never built; the error UNHEALTHY if the server, or its history, is not the one that was accepted,
+-- Returns {build, building, token, term, newest, 1 or 0 for a watcher}, each text '' if missing; the error NOTBUILT if
+--         the index was never built; the error UNHEALTHY if the server, or its history, is not the trusted one,
 --         and may have lost writes; the error READONLY on a replica. The token is a fencing token, the version of the newest
 --         write: apply_changes.lua refuses members that were written since. 'newest' is the newest trace (lib/traces.lua).
 -- Cost  O(1).
@@ -18,9 +18,9 @@ local server, is_replica = identity()
 if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
-local state = redis.call('HMGET', meta, 'generation', 'building', 'seen', 'applied', 'server', 'term', 'traces')
-local generation, building, seen, applied, accepted, term, traces = unpack(state, 1, 7)
-if accepted and accepted ~= server then
+local state = redis.call('HMGET', meta, 'build', 'building', 'seen', 'applied', 'server', 'term', 'traces')
+local build, building, seen, applied, trusted, term, traces = unpack(state, 1, 7)
+if trusted and trusted ~= server then
   return redis.error_reply('UNHEALTHY the server is not the one that was written to')
 end
 if building and is_silent(seen, lease) then
@@ -28,8 +28,8 @@ if building and is_silent(seen, lease) then
   redis.call('HDEL', meta, 'building', 'seen')
   building = false
 end
-if not generation and not building then
+if not build and not building then
   return redis.error_reply('NOTBUILT the index is not built')
 end
-return {generation or '', building or '', applied or '0', term or '', newest_trace(traces or '0'),
+return {build or '', building or '', applied or '0', term or '', newest_trace(traces or '0'),
   redis.call('EXISTS', watcher)}

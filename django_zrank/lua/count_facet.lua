@@ -3,7 +3,7 @@
 --
 -- KEYS  live       sorted set of the whole index
 --       meta       hash of the index
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       facet      prefix of the names of its rankings: the facet's name and a colon, perhaps more
 --       after      the last name of the previous call; nothing for the first
 --       limit      the most values to count in this call
@@ -13,10 +13,10 @@
 -- Cost  O(limit + log(values)).
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, facet, after, limit, most = unpack(ARGV)
+local build, facet, after, limit, most = unpack(ARGV)
 local call = redis.call
 
-require_live(meta, generation)
+require_live(meta, build)
 local names, stop = names_key(live), '(' .. facet .. '\255'
 local values = call('ZLEXCOUNT', names, '[' .. facet, stop)
 local reply, start = {values}, after == '' and '[' .. facet or '(' .. after

@@ -10,7 +10,7 @@
 --       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
@@ -40,11 +40,11 @@
 -- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
 
 local ranking, live, meta, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
+local build, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
   barred, below, above = unpack(ARGV)
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-require_live(meta, generation)
+require_live(meta, build)
 local me, refusal = asking_member(live, member, own, score, stored, layout)
 if refusal then
   return {refusal}

@@ -1,11 +1,11 @@
 -- uses: clock, identity, server, bulk, keys, ties, beside, memberships
 -- Add rows of a rebuild's snapshot to the shadow, except members that were written since the rebuild began.
 --
--- KEYS  shadow    root of the generation that the rebuild is filling: sorted set of all members, and of the names of all
+-- KEYS  shadow    root of the build that the rebuild is filling: sorted set of all members, and of the names of all
 --                 that belongs to it
 --       recent    sorted set, member -> version of its newest write; since start_rebuild.lua, none is forgotten
 --       meta      hash of the index
--- ARGV  building  the generation being built
+-- ARGV  building  the build being filled
 --       width     of the tie bytes
 --       memberships  '1' if members have memberships
 --       rows      MessagePack: of each group of rows that stand in the same facet rankings, the names of these as a

@@ -4,7 +4,7 @@
 -- KEYS  ranking  sorted set that is read
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
@@ -26,13 +26,13 @@
 -- Cost  O(log(size) + most), and log(ties) look-ups with several criteria.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, memberships, reverse, method, count, most, from = unpack(ARGV, 1, 8)
+local build, width, memberships, reverse, method, count, most, from = unpack(ARGV, 1, 8)
 local FIRST = 9
 local call = redis.call
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 count = tonumber(count)
 
-require_live(meta, generation)
+require_live(meta, build)
 local size = call('ZCARD', ranking)
 
 local first, last, me, mine = 0, size, nil, nil
@@ -51,7 +51,7 @@ elseif from == 'better' then
   if not better then
     return {'not ranked'}
   end
-  mine = call('ZSCORE', ranking, me) -- that in an intersection may be some seconds old
+  mine = call('ZSCORE', ranking, me) -- that in a combined filter may be some seconds old
   if method ~= 'ordinal' then
     better = count_better(ranking, mine, tie_of(me, order.width), order.reverse)
   end

@@ -4,7 +4,7 @@
 -- KEYS  ranking  sorted set that the member has to be in
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
@@ -19,12 +19,12 @@
 -- Cost  O(most * log(size)), and log(ties) look-ups for each with several criteria.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, memberships, reverse, method, member, skip, most = unpack(ARGV, 1, 8)
+local build, width, memberships, reverse, method, member, skip, most = unpack(ARGV, 1, 8)
 local FIRST = 9
 local call = redis.call
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-require_live(meta, generation)
+require_live(meta, build)
 local stored, score = find(live, member, order)
 if not score or not call('ZSCORE', ranking, stored) then
   return {'not ranked'}

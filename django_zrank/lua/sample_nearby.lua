@@ -11,7 +11,7 @@
 --       bands     one or more bands to try in turn: distance below and above the score, two doubles each
 --       numbers   random 48-bit numbers, 6 bytes each, little-endian
 --       barred    number of members that the client may have to pass over: some more are drawn
---       generation that the client believes to be live
+--       build that the client believes to be live
 --       at        a score to draw around, ahead of those that have it; '' for that of the member
 -- Returns {'drawn', size of the index, band used (from 1), members in it beside the asking one, number of those drawn that
 --         rank before it, number of others in the band that do, and that don't, then position, member and score of each
@@ -20,7 +20,7 @@
 -- Cost  O(wanted * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
-local member, wanted, reverse, bands, numbers, barred, generation, at = unpack(ARGV)
+local member, wanted, reverse, bands, numbers, barred, build, at = unpack(ARGV)
 local call = redis.call
 wanted = tonumber(wanted)
 
@@ -29,7 +29,7 @@ local score, position, among = at, nil, 0
 if at == '' then
   score, among = call('ZSCORE', live, member), 1
   if not score then
-    require_live(meta, generation)
+    require_live(meta, build)
     return {'not ranked'}
   end
   position = call('ZRANK', live, member)
@@ -37,8 +37,8 @@ else
   position = call('ZCOUNT', live, '-inf', reverse == '1' and at or '(' .. at)
 end
 local size = call('ZCARD', live)
-if size == 0 then  -- the key may have gone with its generation
-  require_live(meta, generation)
+if size == 0 then  -- the key may have gone with its build
+  require_live(meta, build)
 end
 
 local band, low, high = 0, nil, nil

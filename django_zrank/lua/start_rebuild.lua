@@ -3,8 +3,8 @@
 --
 -- KEYS  recent    sorted set, member -> version of its newest write
 --       meta      hash of the index
---       doomed    set of the generations whose keys are to be unlinked: that of a killed rebuild is added
--- ARGV  building  the new generation
+--       doomed    set of the builds whose keys are to be unlinked: that of a killed rebuild is added
+-- ARGV  building  the new build
 --       owner     name of the database's side
 --       server    identity of the server that is known under that term
 --       term      under which the database knows this server
@@ -25,9 +25,9 @@ local parts = {}
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'generation')
-local accepted, known, seen, applied, other, generation = unpack(state, 1, 6)
-local is_same = accepted == server and known == term
+local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'build')
+local trusted, known, seen, applied, other, build = unpack(state, 1, 6)
+local is_same = trusted == server and known == term
 if other == building then
   return 'done' -- sent twice: the reply was lost
 end
@@ -49,8 +49,8 @@ local is_evicted = false
 for _, forget in ipairs(parts) do
   is_evicted = forget() or is_evicted
 end
--- The live generation of a server that has lost writes takes new ones from now on, but must not be trusted.
-if generation and (is_evicted or not is_same) then
+-- The live build of a server that has lost writes takes new ones from now on, but must not be trusted.
+if build and (is_evicted or not is_same) then
   redis.call('HSET', meta, 'behind', 'rebuild')
 end
 local started = next_version(applied)

@@ -137,7 +137,7 @@ class Draw(NamedTuple):
         return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
 
     def query(self, view: View, keys: Keys) -> Query[Sample | None]:
-        """One round trip; more if many members don't pass a combination of filters, or may not be offered.
+        """One round trip; more if many members don't pass a combined filter, or may not be offered.
 
         The short script doesn't know who is excluded. If too many of those drawn are, the draw begins anew: this
         depends on their number alone, so it favours nobody."""
@@ -153,7 +153,7 @@ class Draw(NamedTuple):
             packed_bands(tuple(self.bands), self.measure),
             urandom(numbers) if self.seed is None else self.chance.randbytes(numbers),
             len(excluded),
-            keys.generation,
+            keys.build,
             repr(self.at.score) if self.at else "",
         )
         call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, 60 + 6 * wanted)
@@ -363,7 +363,7 @@ class Drawing:
         width, memberships, reverse, method = view.order
         barred = self._barred_here if table.inside is None else 0
         arguments = (
-            *(keys.generation, width, memberships, reverse, method if ranks else ""),
+            *(keys.build, width, memberships, reverse, method if ranks else ""),
             *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
             *(*ends, int(reads_shown), self.limits.small, barred),

@@ -92,7 +92,7 @@ class PageBeside(NamedTuple):
     def query(self, view: View, keys: Keys) -> Query[Page]:
         def read(score: float, stored: bytes, count: int) -> Query[Page]:
             ahead, back = (count, 0) if self.is_after else (0, count)
-            arguments = (keys.generation, *view.order, ahead, count, "sort key", repr(score), stored, back)
+            arguments = (keys.build, *view.order, ahead, count, "sort key", repr(score), stored, back)
             reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=count <= FEW)
             return parse_page(reply)  # type: ignore[return-value]
 
@@ -134,7 +134,7 @@ class PageBetween(NamedTuple):
 
 def _read(view: View, keys: Keys, count: int, *start: Any) -> Query[Any]:
     """Read a page in as many round trips as it takes."""
-    how, light = (keys.generation, *view.order), count <= FEW
+    how, light = (keys.build, *view.order), count <= FEW
     arguments = (*how, count, _CHUNK, *start)
     page = parse_page(
         (yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * min(count, _CHUNK), light=light))

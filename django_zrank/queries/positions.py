@@ -56,7 +56,7 @@ class Locate(NamedTuple):
         total, located = 0, list[Location | None]()
         for first in range(0, len(self.members) or 1, size):
             members = self.members[first : first + size]
-            arguments = (keys.generation, *view.order, *members)
+            arguments = (keys.build, *view.order, *members)
             cost = len(members) * (40 if view.searches_ties else 14)
             light = len(members) <= FEW and not view.searches_ties
             total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost, light=light)
@@ -88,7 +88,7 @@ class Placements(NamedTuple):
         found: list[Placement] = []
         skip, number = 0, 1
         while skip < number:
-            arguments = (keys.generation, *view.order, self.member, skip, _RANKINGS, *self.facets)
+            arguments = (keys.build, *view.order, self.member, skip, _RANKINGS, *self.facets)
             cost = min(_RANKINGS, 1 + len(self.facets)) * 40
             reply = yield from view.read(keys, scripts.READ_PLACEMENTS, arguments, cost)
             if reply[0] == b"not ranked":

@@ -21,7 +21,7 @@ FULL: Final = 2000
 
 
 class Swapped(Exception):
-    """The generation requested is not the live one."""
+    """The build requested is not the live one."""
 
 
 class Call(NamedTuple):
@@ -50,7 +50,7 @@ class Request(NamedTuple):
     """True if its one call must not be sent again after an error of the connection."""
 
     delay: float = 0.0
-    """Seconds to wait before it is sent, while another client makes an intersection."""
+    """Seconds to wait before it is sent, while another client makes a combined filter."""
 
     each: bool = False
     """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""

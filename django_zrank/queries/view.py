@@ -111,15 +111,15 @@ class View:
     ) -> Query[Answer]:
         """Send a plain command to a ranking.
 
-        The key of all members goes with its generation, so what is found there is live. Where nothing is, the answer is
+        The key of all members goes with its build, so what is found there is live. Where nothing is, the answer is
         what ``then`` makes of the answer to another question. Rankings of facets go a moment later than their
-        generation, so its name is compared.
+        build, so its name is compared.
         """
         call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
-        live = (Call("HGET", (keys.meta,), ("generation",)),) if self.ranking else ()
+        live = (Call("HGET", (keys.meta,), ("build",)),) if self.ranking else ()
         replies = yield Request((call, *live), light=True)
         if live:
-            if (replies[1] or b"").decode() != keys.generation:
+            if (replies[1] or b"").decode() != keys.build:
                 raise Swapped
             return replies[0]  # type: ignore[no-any-return]
         found = replies[0] if command != "ZCARD" else replies[0] or None
@@ -133,7 +133,7 @@ class View:
         found: dict[bytes, int] = {}
         last, page = b"", _FIRST
         while True:
-            arguments = (keys.generation, names, last, page, most)
+            arguments = (keys.build, names, last, page, most)
             call = Call(scripts.COUNT_FACET, (keys.root, keys.meta), arguments, _COST * page)
             values, *reply = yield from one(call)
             if values > most:

@@ -25,7 +25,7 @@ __all__ = ["Executor"]
 Answer = TypeVar("Answer")
 
 _live: dict[Keys, Keys] = {}
-"""The keys of the generation that this process believes to be live, by the keys of the index."""
+"""The keys of the build that this process believes to be live, by the keys of the index."""
 
 
 class Executor:
@@ -35,7 +35,7 @@ class Executor:
     """
 
     swaps = 3
-    """Attempts at a request, each for the generation that is live by then."""
+    """Attempts at a request, each for the build that is live by then."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Executor:
 
     @property
     def live(self) -> Keys:
-        """The keys of the generation that this process believes to be live. Scripts refuse any other."""
+        """The keys of the build that this process believes to be live. Scripts refuse any other."""
         return self.believed or self.learn()
 
     @property
@@ -66,22 +66,22 @@ class Executor:
         return _live.get(Keys.of(key_prefix(), self.name))
 
     def learn(self) -> Keys:
-        """Read from Redis which generation is live ('' for none), and return its keys."""
+        """Read from Redis which build is live ('' for none), and return its keys."""
         return drive(self.learning(), self.send)
 
     def learning(self) -> Query[Keys]:
         """The steps of :meth:`learn`."""
-        found = yield from one(Call("HGET", (self.keys.meta,), ("generation",)))
+        found = yield from one(Call("HGET", (self.keys.meta,), ("build",)))
         return self.believe(found.decode() if found else "")
 
-    def believe(self, generation: str) -> Keys:
-        """Note that a generation is the live one, and return its keys."""
+    def believe(self, build: str) -> Keys:
+        """Note that a build is the live one, and return its keys."""
         keys = self.keys
-        live = _live[keys] = keys.at(generation)
+        live = _live[keys] = keys.at(build)
         return live
 
     def run(self, ask: Callable[[Keys], Query[Answer]]) -> Answer:
-        """Return the answer to the query that ``ask`` makes of the live generation's keys. If another generation has
+        """Return the answer to the query that ``ask`` makes of the live build's keys. If another build has
         become live, it is made again."""
         return drive(self.running(ask), self.send)
 
@@ -94,7 +94,7 @@ class Executor:
                 live = self.believed or (yield from self.learning())
                 return (yield from ask(live))
             except Swapped:
-                if not (yield from self.learning()).generation:
+                if not (yield from self.learning()).build:
                     raise self.not_built() from None
         raise IndexUnavailable(f"Index {self.name!r} was rebuilt too often while it was read")
 

@@ -22,22 +22,22 @@ class _Keys(NamedTuple):
     tag: str
     """The beginning of every key of the index."""
 
-    generation: str = ""
+    build: str = ""
     """The build that ``root``, and the keys below it, belong to."""
 
 
 class Keys(_Keys):
-    """The keys of one index, and of one generation of it."""
+    """The keys of one index, and of one build of it."""
 
     @cached_property
     def meta(self) -> str:
-        """Hash: ``generation``, the live one, and ``present``, which of its keys exist; ``owner``, the database
-        whose build it is; ``server``, the identity of the server that was accepted, and ``term``, its term;
+        """Hash: ``build``, the live one, and ``present``, which of its keys exist; ``owner``, the database
+        whose build it is; ``server``, the identity of the server that was trusted, and ``term``, its term;
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
-        last rebuild began; of a running one ``building``, its generation, ``seen``, its last heartbeat, and
+        last rebuild began; of a running one ``building``, its build, ``seen``, its last heartbeat, and
         ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there; ``identified``, when the
-        server was last compared with the accepted one for a change that began there.
+        server was last compared with the trusted one for a change that began there.
 
         Parts have further fields, and keys of their own."""
         return f"{self.tag}:meta"
@@ -54,7 +54,7 @@ class Keys(_Keys):
 
     @property
     def doomed(self) -> str:
-        """Set: the generations that were replaced or abandoned, and whose keys are being unlinked."""
+        """Set: the builds that were replaced or abandoned, and whose keys are being unlinked."""
         return f"{self.tag}:doomed"
 
     def group(self, name: str) -> str:
@@ -69,11 +69,11 @@ class Keys(_Keys):
     def root(self) -> str:
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).
 
-        The names of the other keys of its generation begin with it. Scripts know which exist, and derive them:
+        The names of the other keys of its build begin with it. Scripts know which exist, and derive them:
         ``<root>:memberships``, hash, member -> its membership; ``<root>:rankings``, sorted set, the names of the facet
         rankings, all scores 0; ``<root>:<name of a facet ranking>``, sorted set, stored member -> score. Beside
         each ranking may be keys of its ranking method (:attr:`~django_zrank.methods.Method.suffixes`)."""
-        return f"{self.tag}:{self.generation}"
+        return f"{self.tag}:{self.build}"
 
     def ranking(self, name: str) -> str:
         """Sorted set: the ranking of a facet's value, by its name such as ``region:kanto``; '' for all members."""
@@ -81,7 +81,7 @@ class Keys(_Keys):
 
     @property
     def below(self) -> str:
-        """The beginning of all other keys of the generation (see ``root``)."""
+        """The beginning of all other keys of the build (see ``root``)."""
         return f"{self.root}:"
 
     @property
@@ -103,9 +103,9 @@ class Keys(_Keys):
             raise ImproperlyConfigured(f'ZRANK["KEY_PREFIX"] must be text without braces, not {prefix!r}')
         return cls(f"{prefix}:{{{index}}}")
 
-    @lru_cache(maxsize=1024)  # noqa: B019 - as many as indexes have generations
-    def at(self, generation: str) -> Keys:
-        return self._replace(generation=generation)
+    @lru_cache(maxsize=1024)  # noqa: B019 - as many as indexes have builds
+    def at(self, build: str) -> Keys:
+        return self._replace(build=build)
 
 
 @lru_cache(maxsize=1024)

@@ -57,13 +57,13 @@ class Reader(Executor):
         self.index = index
         self.store = Store(index.name, index.layout)
 
-        self.trust, self._acceptance_trust = Trust(), Trust()
+        self.trust, self._write_trust = Trust(), Trust()
 
         self.health = Once(self.trust, self.requiring_health, self.trust.is_over)
         """The step that ensures, once a second, that the server may be read."""
 
-        self.acceptance = Once(
-            self._acceptance_trust, self._requiring_acceptance, self._acceptance_trust.is_over
+        self.trusted_server = Once(
+            self._write_trust, self._requiring_trusted_server, self._write_trust.is_over
         )
         """The step that ensures, once a second, that the server may take changes of scores."""
 
@@ -91,11 +91,11 @@ class Reader(Executor):
         return [answer]
 
     def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
-        """Return the query to the live generation. Raises ``NotBuilt`` if that was built from another declaration of
+        """Return the query to the live build. Raises ``NotBuilt`` if that was built from another declaration of
         the index, as during a deployment; ``Swapped`` if there was none, as plain commands would find it empty."""
-        if not live.generation:
+        if not live.build:
             raise Swapped
-        if not self.index.declares(live.generation):
+        if not self.index.declares(live.build):
             raise self.declared_otherwise()
         return question.query(view, live)
 
@@ -108,9 +108,9 @@ class Reader(Executor):
         """
         now = monotonic()
         health = yield from self.store.checking_health()
-        if not (yield Blocking(partial(self.index.declares, health.generation))):
+        if not (yield Blocking(partial(self.index.declares, health.build))):
             raise self.declared_otherwise()
-        if health.generation and get_settings().unhealthy != "serve_stale":
+        if health.build and get_settings().unhealthy != "serve_stale":
             # Twice, as a rebuild may be swapped in between the reply of Redis and the database's, or a write noted.
             is_believed, row = yield Blocking(partial(may_be_believed, self.index, health))
             if not is_believed:
@@ -133,18 +133,18 @@ class Reader(Executor):
         """Take the steps in a coroutine, and return the answer."""
         return await adrive(steps, self)
 
-    def _requiring_acceptance(self, loop: Loop | None = None) -> Query[None]:
+    def _requiring_trusted_server(self, loop: Loop | None = None) -> Query[None]:
         """The steps that check the server for changes of scores. Raises ``IndexUnhealthy`` if it may not take them,
         ``NotBuilt`` if it holds a build of another declaration of the index."""
         now = monotonic()
         health = yield from self.store.checking_health()
-        if not (yield Blocking(partial(self.index.declares, health.generation))):
+        if not (yield Blocking(partial(self.index.declares, health.build))):
             raise self.declared_otherwise()
-        if health.generation:
+        if health.build:
             is_writable, row = yield Blocking(partial(may_be_written, self.index, health))
             if not is_writable and row is not None:
                 health = yield from self.store.checking_health()
                 is_writable, _ = yield Blocking(partial(may_be_written, self.index, health, row))
             if not is_writable:
                 raise self.not_accepted()
-        self._acceptance_trust.begin(loop, now)
+        self._write_trust.begin(loop, now)

@@ -1,4 +1,4 @@
-"""Rows of generations: the build of each index that the database knows, and trust in a server that agrees with it."""
+"""Rows of builds: the build of each index that the database knows, and trust in a server that agrees with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import Error
 from django.db.models import Q, QuerySet
 
 from ..declaration import Declaration
-from ..models import Batch, Generation
+from ..models import Batch, Build
 from ..recent import Recent
 
 if TYPE_CHECKING:
@@ -20,25 +20,25 @@ TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
 
 RETIRED: Final = "retired"
-"""The generation noted for an index once others hold its members. Writes to it, under the build that its row notes as
+"""The build noted for an index once others hold its members. Writes to it, under the build that its row notes as
 ``building``, no longer process marks."""
 
-_read: Recent[Generation] = Recent()
+_read: Recent[Build] = Recent()
 
 _MOMENT: Final = 0.1
 """Seconds for which the rows of the other holders are kept: the same call needs them next."""
 
-_beside: Recent[Generation] = Recent()
+_beside: Recent[Build] = Recent()
 """Rows that were read together with that of another holder: each is used once, within ``_MOMENT``."""
 
 
-def recorded(index: Declaration) -> Generation:
+def recorded(index: Declaration) -> Build:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
 
 
-def noted_and_found(index: Declaration, store: Store) -> tuple[Generation, Health]:
+def noted_and_found(index: Declaration, store: Store) -> tuple[Build, Health]:
     """Return what the database knows of the build of ``index``, and then the state in Redis.
 
     What is noted of a write was in Redis before. In the other order, a write in between would seem to be lacking there.
@@ -47,7 +47,7 @@ def noted_and_found(index: Declaration, store: Store) -> tuple[Generation, Healt
     return row, store.check_health()
 
 
-def recorded_each(using: str, indexes: Collection[Declaration]) -> dict[Declaration, Generation]:
+def recorded_each(using: str, indexes: Collection[Declaration]) -> dict[Declaration, Build]:
     """Return what a database knows of the builds of indexes, read in one query."""
     rows = _rows(using, [index.name for index in indexes])
     return {index: _read.keep((index.name, using), rows[index.name]) for index in indexes}
@@ -62,7 +62,7 @@ def prefetch(indexes: Collection[Declaration]) -> None:
             _read.keep((name, using), row)
 
 
-def _recorded_together(index: Declaration) -> Generation:
+def _recorded_together(index: Declaration) -> Build:
     """Return what the database knows of the build of ``index``. The rows of all holders are read in one query, as
     the others are needed next."""
     declared, using = index.declared, index.get_using()
@@ -78,41 +78,41 @@ def _recorded_together(index: Declaration) -> Generation:
     return row
 
 
-def _rows(using: str, names: Collection[str]) -> dict[str, Generation]:
+def _rows(using: str, names: Collection[str]) -> dict[str, Build]:
     """Return the rows of builds by the names of their indexes, read in one query; an empty one where there is none."""
-    found = Generation.objects.using(using).in_bulk(names)
-    return {name: found.get(name) or Generation(index=name) for name in names}
+    found = Build.objects.using(using).in_bulk(names)
+    return {name: found.get(name) or Build(index=name) for name in names}
 
 
-def recorded_as(index: Declaration, generation: str, building: str, term: str) -> Generation | None:
+def recorded_as(index: Declaration, build: str, building: str, term: str) -> Build | None:
     """Return the row of ``index``, if the database knows this build, or this one that is being built, under this term;
     otherwise None. A row that was read within the last second is enough if it agrees."""
-    state = generation, building, term
+    state = build, building, term
     known = _read.get((index.name, index.get_using()))
     if known is None or not _agrees(known, *state):
         known = recorded(index)
     return known if _agrees(known, *state) else None
 
 
-def keep(index: Declaration, row: Generation) -> None:
+def keep(index: Declaration, row: Build) -> None:
     """Keep a row that was read, and written, elsewhere."""
     _read.keep((index.name, index.get_using()), row)
 
 
-def _agrees(known: Generation, generation: str, building: str, term: str) -> bool:
+def _agrees(known: Build, build: str, building: str, term: str) -> bool:
     if str(known.term) != term:
         return False
-    if generation:
-        return generation in (known.generation, known.building)
+    if build:
+        return build in (known.build, known.building)
     return building == known.building
 
 
-def is_accepted(health: Health, row: Generation) -> bool:
-    """Return True if a server is the one that was accepted last: as it says itself, and as the database notes."""
-    return health.is_accepted and (health.term, health.server) == (str(row.term), row.server)
+def is_trusted(health: Health, row: Build) -> bool:
+    """Return True if a server is the trusted one: as it says itself, and as the database notes."""
+    return health.is_trusted and (health.term, health.server) == (str(row.term), row.server)
 
 
-def has_all(row: Generation, health: Health) -> bool:
+def has_all(row: Build, health: Health) -> bool:
     """Return True unless a server lacks writes that were noted under its own term. Its identity doesn't matter: a
     machine may be rolled back with its memory. ``row``: read before the server answered, as drains go on."""
     if health.position[0] != row.term:
@@ -127,7 +127,7 @@ def _version_of(trace: str) -> int:
     return int(trace.partition(".")[0])
 
 
-def lacks_deleted(row: Generation, health: Health) -> bool:
+def lacks_deleted(row: Build, health: Health) -> bool:
     """Return True if a server that may lack writes lacks some whose batches were deleted."""
     return health.noted < (row.purged_term, row.purged)
 
@@ -151,8 +151,8 @@ def forget(index: Declaration) -> None:
 
 
 def may_be_believed(
-    index: Declaration, health: Health, before: Generation | None = None
-) -> tuple[bool, Generation | None]:
+    index: Declaration, health: Health, before: Build | None = None
+) -> tuple[bool, Build | None]:
     """Return True if what a server says of itself and what the database notes agree. Also return the row that was read;
     None if there is none to compare with. ``before``: one that was read before the server answered.
 
@@ -160,33 +160,33 @@ def may_be_believed(
     answer once more, and pass the row. If the database can't be queried, the server is believed: reads don't depend on
     the database.
     """
-    if health.behind or health.is_evicted or not (health.is_accepted or _began_a_history(health)):
+    if health.behind or health.is_evicted or not (health.is_trusted or _began_a_history(health)):
         return False, None
     try:
         row = None if health.owner == TESTS else _recorded_together(index)
     except (Error, SynchronousOnlyOperation):
-        return health.is_accepted, None
+        return health.is_trusted, None
     return _knows(row, health, before), row
 
 
 def may_be_written(
-    index: Declaration, health: Health, before: Generation | None = None
-) -> tuple[bool, Generation | None]:
-    """Return True if scores may begin on a server: it is the accepted one, with a build that the database knows. The
+    index: Declaration, health: Health, before: Build | None = None
+) -> tuple[bool, Build | None]:
+    """Return True if scores may begin on a server: it is the trusted one, with a build that the database knows. The
     rest is as for :func:`may_be_believed`."""
     try:
         row = None if health.owner == TESTS else recorded(index)
     except (Error, SynchronousOnlyOperation):
         row = None
-    return health.is_accepted and _knows(row, health, before), row
+    return health.is_trusted and _knows(row, health, before), row
 
 
-def _knows(row: Generation | None, health: Health, before: Generation | None) -> bool:
+def _knows(row: Build | None, health: Health, before: Build | None) -> bool:
     """Return True if the database knows the build of a server, and it lacks no write that was noted. A rebuild that was
     just put in place is still noted as being built. ``row``: None if there is nothing to compare with."""
     return row is None or (
         health.term == str(row.term)
-        and health.generation in (row.generation, row.building)
+        and health.build in (row.build, row.building)
         and has_all(before or row, health)
     )
 
@@ -194,8 +194,8 @@ def _knows(row: Generation | None, health: Health, before: Generation | None) ->
 def _began_a_history(health: Health) -> bool:
     """Return True if the server began another history only because its first replica was attached, and lost nothing.
 
-    Its process is the same, and its history has no predecessor. Writes are refused until the history is accepted, so if
+    Its process is the same, and its history has no predecessor. Writes are refused until the history is trusted, so if
     it has every write that was noted, as :func:`_knows` requires, it has lost none.
     """
     process = health.server.partition("/")[0]
-    return health.is_first and process == health.accepted.partition("/")[0]
+    return health.is_first and process == health.trusted.partition("/")[0]

@@ -33,19 +33,19 @@ _LOOK: Final = 1.0
 _PAUSE: Final = 1.0
 """Seconds without a replica after one has failed."""
 
-_STATE: Final = ("generation", "behind", "term", "applied")
+_STATE: Final = ("build", "behind", "term", "applied")
 
 _written: dict[Keys, tuple[Keys, Position]] = {}
-"""The generation that this process wrote to last, and its newest write there, by the keys of the index."""
+"""The build that this process wrote to last, and its newest write there, by the keys of the index."""
 
 _lock: Final = Lock()
 
 
 def wrote(keys: Keys, position: Position) -> None:
-    """Note a write of this process to a generation, which its later reads must not miss."""
+    """Note a write of this process to a build, which its later reads must not miss."""
     with _lock:
-        generation, newest = _written.get(keys.at(""), (keys, position))
-        _written[keys.at("")] = keys, max(newest, position) if generation == keys else position
+        build, newest = _written.get(keys.at(""), (keys, position))
+        _written[keys.at("")] = keys, max(newest, position) if build == keys else position
 
 
 # What was written before is in the first look at the primary.
@@ -90,8 +90,8 @@ class Replicas:
         self.positions: deque[tuple[float, Position]] = deque()
         """Positions of the primary, and the times at which it had them."""
 
-        self.generation = ""
-        """The generation that was live then."""
+        self.build = ""
+        """The build that was live then."""
 
         self.looked = float("-inf")
         """The time of the last look at the primary, successful or not."""
@@ -126,14 +126,14 @@ class Replicas:
         now = self.looked = monotonic()
         found: Any = yield from self._reader.requiring_health(loop)
         for replicas, health in zip(self._holders, found, strict=True) if self._holders else [(self, found)]:
-            replicas.note(now, health.generation, health.position)
+            replicas.note(now, health.build, health.position)
 
-    def note(self, at: float, generation: str, position: Position) -> None:
-        """Note the position that the primary had reached at a time. Positions of another generation say nothing about
+    def note(self, at: float, build: str, position: Position) -> None:
+        """Note the position that the primary had reached at a time. Positions of another build say nothing about
         this one."""
-        if generation != self.generation:
+        if build != self.build:
             self.positions.clear()
-        self.generation = generation
+        self.build = build
         self.positions.append((at, position))
         self._forget(at)
 
@@ -174,12 +174,12 @@ class Replicas:
             raise NoFreshReplica from None
 
     def _require_fresh(self, live: Keys, found: list[Any]) -> None:
-        """Raise ``NoFreshReplica`` unless a replica holds the live generation with all writes of this process, and with
+        """Raise ``NoFreshReplica`` unless a replica holds the live build with all writes of this process, and with
         what the primary held ``REPLICA_LAG`` seconds ago."""
-        generation, behind, term, applied = ((value or b"").decode() for value in found)
+        build, behind, term, applied = ((value or b"").decode() for value in found)
         self._forget(monotonic())
-        # A generation that no look has seen may be of another declaration.
-        if not generation == live.generation == self.generation or behind or not self.positions:
+        # A build that no look has seen may be of another declaration.
+        if not build == live.build == self.build or behind or not self.positions:
             raise NoFreshReplica
         last, newest = _written.get(live.at(""), (live, (0, 0)))
         least = max(self.positions[0][1], newest) if last == live else self.positions[0][1]

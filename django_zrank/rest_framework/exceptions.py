@@ -27,7 +27,7 @@ class AmbiguousMember(APIException):
 
 
 class FiltersTooLarge(APIException):
-    """400: no facet covers a combination of filters, and too many members pass each of them."""
+    """400: no facet covers a combined filter, and too many members pass each of them."""
 
     status_code = 400
     default_detail = _("Too many members pass these filters for them to be combined.")
@@ -84,7 +84,7 @@ class RankingUnavailable(APIException):
 
 
 class FiltersNotReady(RankingUnavailable):
-    """503: a combination of filters isn't computed yet."""
+    """503: a combined filter isn't computed yet."""
 
     default_detail = _("These filters take longer to compute.")
     default_code = "filter_not_ready"

@@ -105,7 +105,7 @@ class IndexViewSet(GenericViewSet[Any]):
     """The actions that take the parameters of the filter backends, if the serializer shows rows."""
 
     max_scan: int | None = 100_000
-    """The most members that a combination of filters that no facet covers is computed from, and the most values that
+    """The most members that a combined filter that no facet covers is computed from, and the most values that
     are counted; more are a 400. ``ZRANK["MAX_SCAN"]`` holds in any case; None for that alone."""
 
     max_wait: float | None = 2.0

@@ -10,7 +10,7 @@ from typing import Any
 from ..declaration import Declaration
 from ..store import BuiltRow, Store
 from ..sync.in_step import InStep
-from ..sync.rebuild import Build, encoded
+from ..sync.rebuild import Rebuild, encoded
 from .declaration import ShardedIndex
 
 __all__ = ["building"]
@@ -18,19 +18,19 @@ __all__ = ["building"]
 
 def building(
     index: ShardedIndex, holders: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
-) -> Build:
-    return _Builds(index, holders, polite=polite, test=test, discards=discards)
+) -> Rebuild:
+    return _Rebuilds(index, holders, polite=polite, test=test, discards=discards)
 
 
-class _Builds(Build):
+class _Rebuilds(Rebuild):
     """Builds of shards. One that can't be reached doesn't stop the others: it is raised when they are live."""
 
     def __init__(
         self, index: ShardedIndex, shards: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
     ) -> None:
-        self.index, self.step, name = index, InStep(index.holders), index.new_generation()
+        self.index, self.step, name = index, InStep(index.holders), index.new_build()
         self.builds = self.step.each(
-            shards, lambda shard: Build(shard, name, polite=polite, test=test, discards=discards)
+            shards, lambda shard: Rebuild(shard, name, polite=polite, test=test, discards=discards)
         )
         self.step.require(shards)
         self.former: Collection[str] = {owner for build in self.builds.values() for owner in build.former}

@@ -18,13 +18,13 @@ class Shards(NamedTuple):
     """The shards of an index."""
 
     keys: tuple[Keys, ...]
-    """The keys of the live generation of each shard, in order."""
+    """The keys of the live build of each shard, in order."""
 
     @property
-    def generation(self) -> str:
-        """The live generations; '' if one of the shards has none."""
-        generations = [keys.generation for keys in self.keys]
-        return ",".join(generations) if all(generations) else ""
+    def build(self) -> str:
+        """The live builds; '' if one of the shards has none."""
+        builds = [keys.build for keys in self.keys]
+        return ",".join(builds) if all(builds) else ""
 
     def of(self, member: str) -> int:
         """Return the number of the shard of a member."""

@@ -165,7 +165,7 @@ class ShardedView:
             cost = len(chunk) * each
             replies = yield from self.shards.each(
                 lambda keys, words=words, cost=cost: view.read(
-                    keys, COUNT_BEFORE, (keys.generation, *view.order, *words), cost
+                    keys, COUNT_BEFORE, (keys.build, *view.order, *words), cost
                 )
             )
             total, here, *before = map(sum, zip(*replies, strict=True))
@@ -250,7 +250,7 @@ class ShardedView:
         """Return ``want`` members of one shard on either side of a sort key."""
         view, near = self.plain, min(want, _AT_ONCE)
         start = ("sort key", repr(sort_key.score), sort_key.stored, near)
-        arguments = (keys.generation, *view.order, near, 2 * near, *start)
+        arguments = (keys.build, *view.order, near, 2 * near, *start)
         page: Page = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, 4 * near)))  # type: ignore[assignment]
         begin, end = page.first, page.first + len(page.members)
         first, last = max(0, begin - want + near), min(page.size, end + want - near)

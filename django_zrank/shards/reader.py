@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 class ShardedReader(Reader):
     """Answers questions about one index by requests to all of its shards.
 
-    Shards may be of different generations, as they are swapped one by one, but never of different declarations.
+    Shards may be of different builds, as they are swapped one by one, but never of different declarations.
     """
 
     def __init__(self, index: Declaration) -> None:
@@ -53,9 +53,9 @@ class ShardedReader(Reader):
     def _request(  # type: ignore[override]
         self, question: Question[Answer], view: View, live: Shards
     ) -> Query[Answer]:
-        if not live.generation:
+        if not live.build:
             raise Swapped
-        if not all(self.index.declares(keys.generation) for keys in live.keys):
+        if not all(self.index.declares(keys.build) for keys in live.keys):
             raise self.declared_otherwise()
         return over_shards(question, view, live)
 

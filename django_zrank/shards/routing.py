@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..declaration import Declaration
-from ..models import Batch, Generation
+from ..models import Batch, Build
 from ..redis.trust import keep
 from ..store import Change
 from ..sync.drain import Drain, built
@@ -83,7 +83,7 @@ class _Router(Drain):
         written: dict[Declaration, Written] = {shard: built(shard) for shard in shards}
         # Before the marks are deleted. If they are not, these shards are rebuilt without need.
         names = [shard.name for shard in away]
-        Generation.objects.using(index.get_using()).filter(index__in=names).update(generation="", building="")
+        Build.objects.using(index.get_using()).filter(index__in=names).update(build="", building="")
         return self.unmark_each([_Processed(marks, shards)], written, members)
 
     def unmark_each(
@@ -106,11 +106,11 @@ def _unmark(
     using = index.get_using()
     concerned = {shard for one in processed for shard in one.shards}
 
-    def work() -> tuple[list[_Processed], dict[Declaration, Generation]]:
+    def work() -> tuple[list[_Processed], dict[Declaration, Build]]:
         locked = {
             shard: row
             for shard in index.holders
-            if shard in concerned and (row := lock(shard, written[shard].generation, written[shard].term))
+            if shard in concerned and (row := lock(shard, written[shard].build, written[shard].term))
         }
         settled = [one for one in processed if locked.keys() >= set(one.shards)]
         # Marks that another drain has deleted meanwhile may be in both batches.

@@ -60,7 +60,7 @@ def drain(
     wait. Any number of drains may run at once. A mark for all members (of a table
     that was truncated) takes a rebuild. A mark that can't be processed doesn't keep others waiting.
 
-    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the row of the generation
+    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the row of the build
     stays locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction, where
     an old snapshot might be read.
     """
@@ -123,7 +123,7 @@ class Drain:
         return {index: health.behind for index, health in healths.items()}
 
     def finish(self, behind: Mapping[Declaration, str]) -> None:
-        """End the replay of each index of which no mark waits; and purge old batches and generations."""
+        """End the replay of each index of which no mark waits; and purge old batches and builds."""
         self.step.each(behind, lambda index: self.finish_one(index, behind[index]))
         self.step.require()
 
@@ -228,7 +228,7 @@ class Drain:
 def built(index: Declaration) -> Written:
     """Return the state in which a build of an index is live."""
     health = Store.of(index).check_health()
-    return Written(health.generation, *health.position)
+    return Written(health.build, *health.position)
 
 
 _WALKED: Final = 60.0

@@ -12,7 +12,7 @@ from ..exceptions import NotBuilt
 from ..extension import declared
 from ..redis.trust import recorded
 from ..store import Store
-from .health import Verdict, examine_holder, obstacle, with_capture, worst
+from .health import Status, examine_holder, obstacle, with_capture, worst
 from .in_step import InStep
 from .marks import waiting_marks
 
@@ -33,7 +33,7 @@ class Gauges:
     members: int | None
     """Members in Redis; None if Redis can't be reached."""
 
-    verdict: Verdict | None
+    status: Status | None
     """The health of the index; the worst of its holders. None if one can't be reached."""
 
     pending: int | None = 0
@@ -42,14 +42,14 @@ class Gauges:
     lag: float = 0.0
     """Seconds for which scores have been pending, by Redis's clock; 0 if none is."""
 
-    generation: str = field(default="", compare=False)
+    build: str = field(default="", compare=False)
     """The live build that the database has recorded; that of its first holder."""
 
     term: int = field(default=0, compare=False)
     """The term that the database has recorded, the highest of its holders."""
 
     unwell: tuple[str, ...] = ()
-    """The holders that can't be reached, or whose verdict is not HEALTHY."""
+    """The holders that can't be reached, or whose status is not HEALTHY."""
 
     reason: str = ""
     """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
@@ -61,33 +61,33 @@ def read_gauges(index: Declaration) -> Gauges:
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     step = InStep(index.holders)
     looks = step.each(index.holders, _look)
-    members, verdicts, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
+    members, statuses, pending, lags = zip(*looks.values(), strict=True) if looks else ((), (), (), ())
     is_complete = not step.failed
-    verdict = with_capture(index, worst(verdicts)) if is_complete else None
+    status = with_capture(index, worst(statuses)) if is_complete else None
     return Gauges(
         waiting=waiting[:MOST_WAITING].count(),
         oldest=max(0.0, (first[1] - first[0]).total_seconds()) if first else 0.0,
         members=sum(members) if is_complete else None,
-        verdict=verdict,
+        status=status,
         pending=sum(pending) if is_complete else None,
         lag=max(lags, default=0.0),
-        generation=rows[0].generation,
+        build=rows[0].build,
         term=max(row.term for row in rows),
         unwell=tuple(
             holder.name
             for holder in index.holders
-            if holder not in looks or looks[holder][1] is not Verdict.HEALTHY
+            if holder not in looks or looks[holder][1] is not Status.HEALTHY
         ),
-        reason=obstacle(index, verdict) if verdict else "",
+        reason=obstacle(index, status) if status else "",
     )
 
 
-def _look(holder: Declaration) -> tuple[int, Verdict, int, float]:
-    """Return the members of a holder, the verdict, the pending scores, and the seconds for which one has waited."""
+def _look(holder: Declaration) -> tuple[int, Status, int, float]:
+    """Return the members of a holder, the status, the pending scores, and the seconds for which one has waited."""
     store = Store.of(holder)
     try:
-        members, verdict = store.size(), examine_holder(holder)
+        members, status = store.size(), examine_holder(holder)
         waits = [one.waiting(store) for one in declared(holder).values()]
-        return members, verdict, sum(n for n, _ in waits), max((lag for _, lag in waits), default=0.0)
+        return members, status, sum(n for n, _ in waits), max((lag for _, lag in waits), default=0.0)
     except NotBuilt:
-        return 0, Verdict.EMPTY, 0, 0.0
+        return 0, Status.EMPTY, 0, 0.0

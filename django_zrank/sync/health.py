@@ -11,8 +11,8 @@ from ..capture.triggers import examine_capture, refusal, restore
 from ..declaration import Declaration
 from ..exceptions import CaptureError
 from ..extension import installed
-from ..models import Generation
-from ..redis.trust import RETIRED, has_all, is_accepted, lacks_deleted, noted_and_found, recorded_each
+from ..models import Build
+from ..redis.trust import RETIRED, has_all, is_trusted, lacks_deleted, noted_and_found, recorded_each
 from ..signals import repaired
 from ..store import Health, Store
 from .in_step import InStep
@@ -24,52 +24,58 @@ from .upkeep import is_behind
 logger = logging.getLogger("django_zrank.sync")
 
 
-class Verdict(Enum):
+class Status(Enum):
     """The result of ``examine()``."""
 
     HEALTHY = "healthy"
     BEHIND = "a replay is being drained"
     BUILDING = "the first build is running"
-    UNNOTED = "a rebuild was put in place, and killed before the database had noted it"
+    BUILD_NOT_RECORDED = "a rebuild was put in place, and killed before the database had noted it"
     RESTARTED = "Redis restarted, failed over or began another history, and may have lost its newest writes"
     EMPTY = "Redis holds no build of it: never built, or emptied"
     EVICTED = "keys are missing that nobody removed: Redis evicted them"
-    CHANGED = "the index was built from another declaration"
-    FOREIGN = "Redis holds another build than the database knows"
-    LOST = "Redis has lost more than marks are kept for"
-    UNCAPTURED = "triggers are missing: changes may have gone unnoticed"
+    OTHER_DECLARATION = "the index was built from another declaration"
+    UNKNOWN_BUILD = "Redis holds another build than the database knows"
+    WRITES_LOST = "Redis has lost more than marks are kept for"
+    TRIGGERS_MISSING = "triggers are missing: changes may have gone unnoticed"
 
     @property
     def wants_rebuild(self) -> bool:
         """True if only a rebuild helps."""
-        return self in (Verdict.EMPTY, Verdict.EVICTED, Verdict.CHANGED, Verdict.FOREIGN, Verdict.LOST)
+        return self in (
+            Status.EMPTY,
+            Status.EVICTED,
+            Status.OTHER_DECLARATION,
+            Status.UNKNOWN_BUILD,
+            Status.WRITES_LOST,
+        )
 
 
-_CALM: Final = (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING)
+_CALM: Final = (Status.HEALTHY, Status.BEHIND, Status.BUILDING)
 
 
-def examine(index: Declaration) -> Verdict:
-    """Compare Redis with what the database notes, and return the worst verdict on a holder. Raises
+def examine(index: Declaration) -> Status:
+    """Compare Redis with what the database notes, and return the worst status on a holder. Raises
     ``IndexUnavailable``."""
     return with_capture(index, worst(examine_holder(holder) for holder in index.holders))
 
 
-def with_capture(index: Declaration, verdict: Verdict) -> Verdict:
-    """Return the verdict on an index, given the worst on its holders: missing triggers count, too."""
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and not examine_capture(index).works:
-        return Verdict.UNCAPTURED
-    return verdict
+def with_capture(index: Declaration, status: Status) -> Status:
+    """Return the status on an index, given the worst on its holders: missing triggers count, too."""
+    if status in (Status.HEALTHY, Status.BEHIND) and not examine_capture(index).works:
+        return Status.TRIGGERS_MISSING
+    return status
 
 
-def obstacle(index: Declaration, verdict: Verdict) -> str:
-    """Return what keeps :func:`repair` from repairing an index with this verdict, and what to do; '' for nothing."""
-    if verdict.wants_rebuild:
+def obstacle(index: Declaration, status: Status) -> str:
+    """Return what keeps :func:`repair` from repairing an index with this status, and what to do; '' for nothing."""
+    if status.wants_rebuild:
         return refusal(index)
-    return (examine_capture(index).error or "") if verdict is Verdict.UNCAPTURED else ""
+    return (examine_capture(index).error or "") if status is Status.TRIGGERS_MISSING else ""
 
 
-def examine_holder(holder: Declaration) -> Verdict:
-    """Return the verdict on one holder, without its triggers."""
+def examine_holder(holder: Declaration) -> Status:
+    """Return the status on one holder, without its triggers."""
     return _look(holder)[0]
 
 
@@ -81,26 +87,24 @@ def calm(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
     step = InStep(holders)
     found = step.together({holder: step.stores[holder].checking_health() for holder in holders})
     healthy = {
-        holder
-        for holder, health in found.items()
-        if _examine(holder, health, rows[holder]) is Verdict.HEALTHY
+        holder for holder, health in found.items() if _examine(holder, health, rows[holder]) is Status.HEALTHY
     }
     return {index for index in indexes if healthy.issuperset(index.holders)}
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    return max(verdicts, key=list(Verdict).index)
+def worst(statuses: Iterable[Status]) -> Status:
+    return max(statuses, key=list(Status).index)
 
 
-def _look(holder: Declaration) -> tuple[Verdict, Health, Generation]:
-    """Return the verdict on a holder, the state in Redis, and the database's note of it.
+def _look(holder: Declaration) -> tuple[Status, Health, Build]:
+    """Return the status on a holder, the state in Redis, and the database's note of it.
 
     If another term began in between, or a rebuild took place, they are read again.
     """
     store = Store.of(holder)
     for _ in range(2):
         row, health = noted_and_found(holder, store)
-        if health.position[0] <= row.term and health.generation in ("", row.generation, row.building):
+        if health.position[0] <= row.term and health.build in ("", row.build, row.building):
             break
     return _examine(holder, health, row), health, row
 
@@ -111,76 +115,76 @@ def _recapture(index: Declaration) -> bool:
     try:
         made = restore(index)
     except CaptureError as error:  # existing marks can still be processed
-        logger.error("Index %r: %s. %s", index.name, Verdict.UNCAPTURED.value, error)
+        logger.error("Index %r: %s. %s", index.name, Status.TRIGGERS_MISSING.value, error)
         return False
     if made:
-        logger.warning("Index %r: %s. They have been put back.", index.name, Verdict.UNCAPTURED.value)
-        repaired.send_robust(index, verdict=Verdict.UNCAPTURED)
+        logger.warning("Index %r: %s. They have been put back.", index.name, Status.TRIGGERS_MISSING.value)
+        repaired.send_robust(index, status=Status.TRIGGERS_MISSING)
     return bool(made)
 
 
-def _examine(index: Declaration, health: Health, row: Generation) -> Verdict:
-    if not health.generation:
-        return Verdict.BUILDING if health.building and health.is_accepted else Verdict.EMPTY
-    if row.generation == RETIRED:
-        return Verdict.CHANGED
-    if health.generation != row.generation:
-        return Verdict.UNNOTED if health.generation == row.building else Verdict.FOREIGN
+def _examine(index: Declaration, health: Health, row: Build) -> Status:
+    if not health.build:
+        return Status.BUILDING if health.building and health.is_trusted else Status.EMPTY
+    if row.build == RETIRED:
+        return Status.OTHER_DECLARATION
+    if health.build != row.build:
+        return Status.BUILD_NOT_RECORDED if health.build == row.building else Status.UNKNOWN_BUILD
     if health.position[0] > row.term:  # the database was restored from a backup
-        return Verdict.FOREIGN
-    if not index.declares(health.generation):
-        return Verdict.CHANGED
+        return Status.UNKNOWN_BUILD
+    if not index.declares(health.build):
+        return Status.OTHER_DECLARATION
     if health.behind == "rebuild":
-        return Verdict.LOST
+        return Status.WRITES_LOST
     if health.is_evicted:
-        return Verdict.EVICTED
-    if not (is_accepted(health, row) and has_all(row, health)):
-        return Verdict.LOST if lacks_deleted(row, health) else Verdict.RESTARTED
-    return Verdict.BEHIND if health.behind else Verdict.HEALTHY
+        return Status.EVICTED
+    if not (is_trusted(health, row) and has_all(row, health)):
+        return Status.WRITES_LOST if lacks_deleted(row, health) else Status.RESTARTED
+    return Status.BEHIND if health.behind else Status.HEALTHY
 
 
-def repair(index: Declaration, *, look: bool = True) -> Verdict:
-    """Repair the index as far as needed for a drain to complete it. Return the worst verdict on its holders.
+def repair(index: Declaration, *, look: bool = True) -> Status:
+    """Repair the index as far as needed for a drain to complete it. Return the worst status on its holders.
 
     A server that lost its newest writes has their marks replayed; if that is not enough the holder is rebuilt, unless a
     rebuild is already running. ``look``: check the triggers, too. Raises ``IndexUnavailable`` if none can be reached.
     """
     recaptured = look and _recapture(index)
     step = InStep(index.holders)
-    verdicts = step.each(index.holders, _repair_one)
+    statuses = step.each(index.holders, _repair_one)
     step.require()
-    if broken := [holder for holder, verdict in verdicts.items() if verdict.wants_rebuild]:
+    if broken := [holder for holder, status in statuses.items() if status.wants_rebuild]:
         rebuild(index, holders=broken, polite=True)
-    wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
-    if look and not (wrong or step.failed or Verdict.BUILDING in verdicts.values()):
+    wrong = [status for status in statuses.values() if status not in _CALM]
+    if look and not (wrong or step.failed or Status.BUILDING in statuses.values()):
         for (
             one
         ) in installed().values():  # left over if holders were built separately, or one could not be reached
             one.replaced(index)
         leave_databases(index)
-    for verdict in wrong:
-        repaired.send_robust(index, verdict=verdict)
-    return Verdict.UNCAPTURED if recaptured and not wrong else worst(verdicts.values())
+    for status in wrong:
+        repaired.send_robust(index, status=status)
+    return Status.TRIGGERS_MISSING if recaptured and not wrong else worst(statuses.values())
 
 
-def _repair_one(holder: Declaration) -> Verdict:
-    """Repair one holder, if that doesn't take a rebuild. Return the verdict before."""
+def _repair_one(holder: Declaration) -> Status:
+    """Repair one holder, if that doesn't take a rebuild. Return the status before."""
     store = Store.of(holder)
-    verdict, health, row = _look(holder)
-    if verdict in (Verdict.HEALTHY, Verdict.BEHIND) and is_behind(holder, store):
-        verdict = Verdict.FOREIGN
-    if verdict in _CALM:
-        return verdict
-    logger.warning("Index %r: %s", holder.name, verdict.value)
-    if verdict is Verdict.UNNOTED:
-        note_build(holder, health.generation)
-    elif verdict is Verdict.RESTARTED:
-        accept_server(holder, store, health, row)
-    return verdict
+    status, health, row = _look(holder)
+    if status in (Status.HEALTHY, Status.BEHIND) and is_behind(holder, store):
+        status = Status.UNKNOWN_BUILD
+    if status in _CALM:
+        return status
+    logger.warning("Index %r: %s", holder.name, status.value)
+    if status is Status.BUILD_NOT_RECORDED:
+        note_build(holder, health.build)
+    elif status is Status.RESTARTED:
+        trust_server(holder, store, health, row)
+    return status
 
 
-def accept_server(index: Declaration, store: Store, health: Health, row: Generation) -> None:
-    """Accept the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
+def trust_server(index: Declaration, store: Store, health: Health, row: Build) -> None:
+    """Trust the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
     compare what they have there with the database.
 
     Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
@@ -189,5 +193,5 @@ def accept_server(index: Declaration, store: Store, health: Health, row: Generat
     replayed = replay(index, health, noted=row)
     if replayed is None:
         return
-    if all(one.accepting(index, health, everything=False) for one in installed().values()):
+    if all(one.trusting(index, health, everything=False) for one in installed().values()):
         store.adopt_server(health, row.term + 1, behind=replayed > 0)

@@ -14,7 +14,7 @@ from ..capture.triggers import builds_of, departed, drop
 from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable
 from ..extension import installed
-from ..models import TABLES, Capture, Generation, Mark
+from ..models import TABLES, Build, Capture, Mark
 from ..redis.trust import RETIRED, TESTS, recorded
 from ..registry import registry
 from ..store import Store
@@ -68,8 +68,8 @@ def find_departed() -> Iterator[tuple[Declaration, str]]:
     that still has one."""
     for alias in _databases(connections):
         for index in departed(alias):
-            rows = [row for row in builds_of(index, index.get_using()) if row.generation not in ("", RETIRED)]
-            if rows and all(index.declares(row.generation) for row in rows):
+            rows = [row for row in builds_of(index, index.get_using()) if row.build not in ("", RETIRED)]
+            if rows and all(index.declares(row.build) for row in rows):
                 yield index, alias
 
 
@@ -86,7 +86,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     if name in _registered():
         raise ValueError(f"The index {name!r} is registered.")
     left, store, aliases = Leftover(name), Store(name), list(_databases(connections))
-    builds = {*filter(None, store.read_meta("generation", "building"))}
+    builds = {*filter(None, store.read_meta("build", "building"))}
     left.foreign = bool(builds) and not builds & _known_builds(name, aliases)
     if not (foreign or left.foreign):
         left.pending = sum(one.waiting(store)[0] for one in installed().values())
@@ -124,11 +124,11 @@ def _databases(aliases: Iterable[str]) -> Iterator[str]:
 
 
 def _known_builds(name: str, aliases: Iterable[str]) -> set[str]:
-    """Return the generations that databases note for an index."""
+    """Return the builds that databases note for an index."""
     known: set[str] = set()
     for alias in aliases:
-        noted = Generation.objects.using(alias).filter(index=name)
-        known.update(*noted.values_list("generation", "building"))
+        noted = Build.objects.using(alias).filter(index=name)
+        known.update(*noted.values_list("build", "building"))
     return known - {""}
 
 

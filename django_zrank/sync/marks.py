@@ -18,7 +18,7 @@ from ..declaration import Declaration
 from ..exceptions import Busy, NotBuilt
 from ..extension import installed
 from ..members import batched
-from ..models import Batch, Generation, Mark
+from ..models import Batch, Build, Mark
 from ..recent import Recent
 from ..redis.trust import keep, lacked_batches, recorded
 from ..store import Health, trace_of
@@ -142,18 +142,18 @@ def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATI
     return briefly(index.get_using(), work, patience=patience, repeatable=True)
 
 
-def require_declared(index: Declaration, read: Callable[[Declaration], Generation | None] = recorded) -> None:
+def require_declared(index: Declaration, read: Callable[[Declaration], Build | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
     for holder in index.holders:
         row = read(holder)
-        if row and not (index.declares(row.generation) and index.declares(row.building)):
+        if row and not (index.declares(row.build) and index.declares(row.building)):
             raise NotBuilt(f"Index {holder.name!r} is built, or being built, from another declaration")
 
 
 class Written(NamedTuple):
     """The state under which an index was written to, for the fence: the database must note the same."""
 
-    generation: str
+    build: str
     term: int
 
     version: int
@@ -173,19 +173,19 @@ def unmark(
     the write. Return False, with nothing changed, if they wait on.
 
     A build leaves no trace, and no batch is kept: it contains what the marks led to, and a server that has lost it is
-    rebuilt. The row of the generation notes the traces that no later write has required: a server that has these has
+    rebuilt. The row of the build notes the traces that no later write has required: a server that has these has
     all.
 
     This is the fence. If the database notes another build or term by now, marks wait on: the server that was written to
-    may have been replaced by one that needs them. The row of the generation is locked, so that either ``replay()``
+    may have been replaced by one that needs them. The row of the build is locked, so that either ``replay()``
     finds the batch, or this finds the row changed.
 
     Raises :exc:`~django_zrank.exceptions.Busy` if the row stays locked.
     """
     using = index.get_using()
 
-    def work() -> tuple[bool, Generation | None]:
-        row = lock(index, written.generation, written.term)
+    def work() -> tuple[bool, Build | None]:
+        row = lock(index, written.build, written.term)
         # Marks that another drain has deleted meanwhile may be in both batches.
         if row is None or not (delete(using, marks) and written.nonce):
             return row is not None, None
@@ -216,7 +216,7 @@ def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, 
     """Delete marks that were seen before builds of all holders began, without a batch: the builds contain what they led
     to, and a server that has lost one is rebuilt. If rows are locked, the marks are left to a drain.
 
-    ``builds``: the generation of each holder, and the term under which it was built."""
+    ``builds``: the build of each holder, and the term under which it was built."""
     using = index.get_using()
 
     def work(chunk: Sequence[int]) -> bool:
@@ -228,7 +228,7 @@ def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, 
                 break
 
 
-def replay(index: Declaration, health: Health, *, noted: Generation) -> int | None:
+def replay(index: Declaration, health: Health, *, noted: Build) -> int | None:
     """Begin the term of a server that was found in this state. Marks that were processed by a write that it lacks wait
     again, under new ids: what this server has lost, and what was written in histories that were abandoned for its own.
 
@@ -237,9 +237,7 @@ def replay(index: Declaration, health: Health, *, noted: Generation) -> int | No
     """
     using = index.get_using()
     term, version = health.noted
-    row = Generation.objects.using(using).filter(
-        index=index.name, generation=noted.generation, term=noted.term
-    )
+    row = Build.objects.using(using).filter(index=index.name, build=noted.build, term=noted.term)
     kept = Q(purged_term__lt=term) | Q(purged_term=term, purged__lte=version)
     lost = lacked_batches(index, health)
 
@@ -259,7 +257,7 @@ def replay(index: Declaration, health: Health, *, noted: Generation) -> int | No
             gone = gone.exclude(kept_too)
         gone._raw_delete(using)
         if number:
-            Generation.objects.using(using).filter(index=index.name).update(
+            Build.objects.using(using).filter(index=index.name).update(
                 replayed_from=noted.replayed_from if unfinished else before + 1,
                 replayed_to=newest_mark(index),
             )
@@ -282,7 +280,7 @@ def forget_batches(index: Declaration, seconds: float) -> None:
     if newest is None:
         return
     term, version = newest
-    row = Generation.objects.using(using).filter(index=index.name)
+    row = Build.objects.using(using).filter(index=index.name)
 
     def work() -> None:
         found = row.select_for_update(nowait=True).first()
@@ -290,7 +288,7 @@ def forget_batches(index: Declaration, seconds: float) -> None:
             return
         purged_term, purged = max((found.purged_term, found.purged), newest)
         row.update(purged_term=purged_term, purged=purged)
-        # By term and version, not by age: another server may have been accepted since.
+        # By term and version, not by age: another server may have been trusted since.
         gone = Q(term__lt=term) | Q(term=term, version__lte=version)
         Batch.objects.using(using).filter(gone, index=index.name)._raw_delete(using)
 
@@ -298,24 +296,24 @@ def forget_batches(index: Declaration, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def note_trace(index: Declaration, row: Generation, written: Written) -> None:
+def note_trace(index: Declaration, row: Build, written: Written) -> None:
     """Note the trace of a write in the locked row of its index, in the place of those that the write has required."""
     required = {*written.required.split()}
     left = [trace for trace in row.traces.split() if trace not in required]
     row.traces = " ".join([*left, trace_of(written.version, written.nonce)])
-    Generation.objects.using(index.get_using()).filter(index=index.name).update(traces=row.traces)
+    Build.objects.using(index.get_using()).filter(index=index.name).update(traces=row.traces)
 
 
-def lock(index: Declaration, generation: str, term: int) -> Generation | None:
-    """Lock the row of the generation. Return it if it notes this build under this term."""
+def lock(index: Declaration, build: str, term: int) -> Build | None:
+    """Lock the row of the build. Return it if it notes this build under this term."""
     row = _locked(index)
-    return row if row and (row.generation, row.term) == (generation, term) else None
+    return row if row and (row.build, row.term) == (build, term) else None
 
 
-def _locked(index: Declaration) -> Generation | None:
-    """Return the row of the generation, locked until the transaction ends, without waiting."""
+def _locked(index: Declaration) -> Build | None:
+    """Return the row of the build, locked until the transaction ends, without waiting."""
     using = index.get_using()
-    rows = Generation.objects.using(using).filter(index=index.name)
+    rows = Build.objects.using(using).filter(index=index.name)
     if connections[using].vendor != "sqlite":
         return rows.select_for_update(nowait=True).first()
     rows.update(term=F("term"))

@@ -171,14 +171,14 @@ class Push:
                 epoch, changes, nonce=self.nonce, before=before
             )
         )
-        # No token was taken yet, or another generation is live by now.
+        # No token was taken yet, or another build is live by now.
         if epoch is None or result is None:
             self.epochs.pop(index, None)
             refusals[index] = 0
             return [index.from_text(text) for text, *_ in changes]
         first = former or epoch
         self.written[index] = Written(
-            first.generation, int(first.term), result.version, self.nonce, epoch.required
+            first.build, int(first.term), result.version, self.nonce, epoch.required
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
         if self.saved:
@@ -200,10 +200,10 @@ def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, lis
 def known(index: Declaration, epoch: Epoch) -> Epoch:
     """Return the epoch of a write whose rows are about to be read, if the database knows it.
 
-    The database must know the build in Redis, and have accepted its server: otherwise a test, or a staging system with
+    The database must know the build in Redis, and have trusted its server: otherwise a test, or a staging system with
     a copy of the settings, would write into the index of another database.
     """
-    if not (index.declares(epoch.generation) and index.declares(epoch.building)):
+    if not (index.declares(epoch.build) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
     row = trust.recorded_as(index, *epoch[:2], epoch.term)
     if row is None:

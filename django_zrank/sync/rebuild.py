@@ -26,8 +26,8 @@ from ..declaration import Declaration
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import divisible, installed
 from ..members import batched
-from ..models import Generation
-from ..redis.trust import TESTS, has_all, is_accepted, noted_and_found
+from ..models import Build
+from ..redis.trust import TESTS, has_all, is_trusted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -149,13 +149,13 @@ _Batch = Sequence[BuiltRow]
 @divisible
 def building(
     index: Declaration, holders: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
-) -> Build:
-    """Return a :class:`Build` of what these indexes hold, not begun yet. ``polite``: give way to a rebuild that is
+) -> Rebuild:
+    """Return a :class:`Rebuild` of what these indexes hold, not begun yet. ``polite``: give way to a rebuild that is
     running. ``test``: a test makes it. ``discards``: give up what is pending for another database."""
-    return Build(index, index.new_generation(), polite=polite, test=test, discards=discards)
+    return Rebuild(index, index.new_build(), polite=polite, test=test, discards=discards)
 
 
-class Build:
+class Rebuild:
     """An index that is built. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
     def __init__(self, index: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
@@ -164,7 +164,7 @@ class Build:
         self.owner, self.server, self.term, former = _enter(
             index, self.store, polite=polite, test=test, discards=discards
         )
-        self.rows = Generation.objects.using(index.get_using()).filter(index=index.name, term=self.term)
+        self.rows = Build.objects.using(index.get_using()).filter(index=index.name, term=self.term)
         self.has_begun = False
 
         self.former: Collection[str] = {former} - {""}
@@ -190,7 +190,7 @@ class Build:
         self.require(self.store.load_rows(self.name, rows))
 
     def swap(self, noted: Mapping[str, Any]) -> None:
-        """Make it the live generation."""
+        """Make it the live build."""
         self.require(self.store.swap_rebuilt(self.name, noted))
         note_build(self.index, self.name, term=self.term)
         forget(self.index)
@@ -239,7 +239,7 @@ class _Pulse:
     """Keeps a build alive while rows come, and for ``Store.LEASE`` seconds after the last one: the database may take
     long to find the first. If none comes for longer, the connection hangs, and others needn't wait for this rebuild."""
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: Rebuild) -> None:
         self.build = build
         self.beat()
 
@@ -281,8 +281,8 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
 def note_build(index: Declaration, build: str, **conditions: Any) -> int:
     """Note that a build of ``index`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
     its row doesn't meet ``conditions``."""
-    rows = Generation.objects.using(index.get_using()).filter(index=index.name, building=build, **conditions)
-    return update_briefly(rows, generation=build, building="")
+    rows = Build.objects.using(index.get_using()).filter(index=index.name, building=build, **conditions)
+    return update_briefly(rows, build=build, building="")
 
 
 def _require_flushed(index: Declaration) -> None:
@@ -313,11 +313,11 @@ def _enter(
     index: Declaration, store: Store, *, polite: bool, test: bool, discards: bool
 ) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
-    another database's build, was accepted last, or if it lost writes. Also return the owner
+    another database's build, was trusted last, or if it lost writes. Also return the owner
     of that other build; "" if there is none."""
     row, health = noted_and_found(index, store)
-    rows = Generation.objects.using(index.get_using()).filter(index=index.name)
-    if polite and health.generation and health.owner != row.owner:
+    rows = Build.objects.using(index.get_using()).filter(index=index.name)
+    if polite and health.build and health.owner != row.owner:
         raise IndexUnhealthy(
             f"Index {index.name!r}: Redis holds a build of another database. To replace it, run rebuild_zrank "
             f"{index.declared.name}; otherwise use another Redis or another KEY_PREFIX"
@@ -328,15 +328,15 @@ def _enter(
         row.owner = uuid4().hex
         update_briefly(rows, owner=row.owner)
     former = "" if health.owner in ("", TESTS, row.owner) else health.owner
-    is_known = is_accepted(health, row) and not former
+    is_known = is_trusted(health, row) and not former
     if is_known and has_all(row, health) and not is_behind(index, store):
         return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server, traces=""):
         raise _superseded(index)
     # What has come since there was nothing pending for another database is written to this one.
-    is_kept = bool(health.generation) and not (former and (discards or test))
-    if not all(one.accepting(index, health, everything=not is_kept) for one in installed().values()):
+    is_kept = bool(health.build) and not (former and (discards or test))
+    if not all(one.trusting(index, health, everything=not is_kept) for one in installed().values()):
         raise _superseded(index)
     return row.owner, health.server, term, former
 
@@ -345,7 +345,7 @@ def _superseded(index: Declaration) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(index: Declaration, build: Build, size: int, pulse: _Pulse) -> Generator[_Batch]:
+def _batches(index: Declaration, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
     """Yield the rows that are built, about ``size`` of them for each index that holds the members."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     with _unbuffered(connections[index.get_using()]):

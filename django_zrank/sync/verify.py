@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from django.utils import timezone
 
-from ..capture.triggers import Status, examine_capture
+from ..capture.triggers import TriggerReport, examine_capture
 from ..capture.watched_tables import every_row
 from ..codec.units import Number
 from ..conf import get_settings
@@ -32,7 +32,7 @@ from ..store import Replaced, Store
 from ..transactions import PATIENCE, refuse_transaction
 from .drain import drain
 from .gauges import read_gauges
-from .health import Verdict, examine
+from .health import Status, examine
 from .marks import leave, waiting_marks
 from .push import read
 from .rebuild import rebuild
@@ -108,7 +108,7 @@ class Report:
     """The comparison of an index with its database."""
 
     index: Declaration
-    capture: Status
+    capture: TriggerReport
 
     waiting: int
     """Marks that waited at the beginning."""
@@ -119,8 +119,8 @@ class Report:
     warnings: Sequence[str]
     """Settings of Redis that endanger the index."""
 
-    verdict: Verdict
-    verdict_before: Verdict | None = None
+    status: Status
+    status_before: Status | None = None
 
     compared: bool = False
     """True if members were compared, which takes an index that can be trusted."""
@@ -162,7 +162,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """True if the index is right now, and can be expected to stay right."""
-        is_trusted = self.compared and self.verdict is Verdict.HEALTHY
+        is_trusted = self.compared and self.status is Status.HEALTHY
         return is_trusted and self.capture.works and self.drift == self.repaired
 
 
@@ -186,7 +186,7 @@ def verify(
     """
     refuse_transaction(index.get_using(), "A verification")
     found, gauges = examine(index), read_gauges(index)
-    former = {store: store.learn().generation for store in map(Store.of, index.holders)} if repair else {}
+    former = {store: store.learn().build for store in map(Store.of, index.holders)} if repair else {}
     if repair:
         sync(index)
     for _ in range(_ATTEMPTS):
@@ -196,29 +196,29 @@ def verify(
             waiting=gauges.waiting,
             oldest=gauges.oldest,
             warnings=list(_warnings(index)),
-            verdict=examine(index),
+            status=examine(index),
         )
         # A health check looks at some facet rankings only: this one may find what an earlier one missed.
-        if repair and report.verdict is Verdict.EVICTED:
-            found = report.verdict
+        if repair and report.status is Status.EVICTED:
+            found = report.status
             rebuild(index, polite=True)
             continue
         with timezone.override(None), suppress(Replaced, IndexUnhealthy, NotBuilt, RebuildSuperseded):
-            if report.verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.UNCAPTURED):
+            if report.status in (Status.HEALTHY, Status.BEHIND, Status.TRIGGERS_MISSING):
                 _compare(report, batch_size, progress, repair=repair)
                 report.compared = True
             break
     else:
         raise IndexUnavailable(f"Index {index.name!r} was rebuilt too often to be verified")
-    if report.compared:  # otherwise the verdict is the reason why they were not
+    if report.compared:  # otherwise the status is the reason why they were not
         if repair and examine(index).wants_rebuild:  # a push has shown that a ranking was evicted meanwhile
             sync(index)
-        report.verdict = examine(index)
-    for store, generation in former.items():
-        if generation and store.learn().generation != generation:
-            store.unlink_all(generation)  # keys that nothing names
-    if repair and found is not Verdict.HEALTHY and report.verdict is Verdict.HEALTHY:
-        report.verdict_before = found
+        report.status = examine(index)
+    for store, build in former.items():
+        if build and store.learn().build != build:
+            store.unlink_all(build)  # keys that nothing names
+    if repair and found is not Status.HEALTHY and report.status is Status.HEALTHY:
+        report.status_before = found
     if report.drift:
         members = {kind: report.drifts[kind].count for kind in ("missing", "extra", "different")}
         drift_found.send_robust(index, **members)
@@ -288,14 +288,14 @@ def _rows(index: Declaration, size: int) -> Iterator[dict[bytes, _Row]]:
 
 
 class _Comparison:
-    """The comparison of what an index holds, while Redis holds the same generation as at the beginning."""
+    """The comparison of what an index holds, while Redis holds the same build as at the beginning."""
 
     def __init__(self, holder: Declaration, report: Report) -> None:
         self.holder, self.index, self.report = holder, report.index, report
         self.store, self.layout = Store.of(holder), holder.layout
         health = self.store.check_health()
-        self.generation, self.applied = health.generation, health.applied
-        self.keys = self.store.keys.at(self.generation)
+        self.build, self.applied = health.build, health.applied
+        self.keys = self.store.keys.at(self.build)
         self.parse_key = key_parser(self.index)
 
         self.tally: Counter[bytes] = Counter()
@@ -308,9 +308,9 @@ class _Comparison:
         """The first of those that are."""
 
     def require_same(self) -> None:
-        """Raise ``Replaced`` if another generation or server took its place."""
+        """Raise ``Replaced`` if another build or server took its place."""
         health = self.store.check_health()
-        if health.generation != self.generation or not health.is_accepted:
+        if health.build != self.build or not health.is_trusted:
             raise Replaced
 
     def was_written(self) -> bool:
@@ -418,7 +418,7 @@ class _Comparison:
     def check_beside(self, name: bytes, size: int) -> None:
         """Report what is kept wrongly beside a ranking, for its ranks."""
         check = self.layout.keeper.check
-        for what, right, kept, why in check(self.store, self.generation, name, size, self.was_written):
+        for what, right, kept, why in check(self.store, self.build, name, size, self.was_written):
             label = f"{_text(name)} {_text(what)}".strip()
             self.report.broken.add(Example(label, right, kept, why))
 

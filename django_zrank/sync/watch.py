@@ -20,7 +20,7 @@ from ..extension import declared, installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
 from .drain import drain
-from .health import Verdict, calm, repair
+from .health import Status, calm, repair
 from .in_step import InStep
 from .marks import newest_marks
 from .upkeep import is_due, work_again
@@ -79,17 +79,17 @@ def sync(
     index = index.instance()
     if look:  # a former primary, where no mark waits, looks like one that is up to date
         require_writable(index.get_using())
-    before = _generations(index)
+    before = _live_builds(index)
     failure: ZRankError | None = None
     for _ in range(_STEPS):
         try:
-            verdict = retry(partial(repair, index, look=look))
+            status = retry(partial(repair, index, look=look))
         except (IndexUnavailable, RebuildSuperseded) as error:
             if len(index.holders) == 1:
                 raise
             failure = error  # of a holder: process the marks of the others before it is raised
             break
-        if verdict in (Verdict.HEALTHY, Verdict.BEHIND, Verdict.BUILDING):
+        if status in (Status.HEALTHY, Status.BEHIND, Status.BUILDING):
             break
     worked, is_time = Counter[str](), due(index)
     for name, one in installed().items():
@@ -106,14 +106,14 @@ def sync(
     marks = retry(partial(drain, index, limit=limit))
     if failure:
         raise failure
-    now = {holder: Store.of(holder).live.generation for holder in before}
+    now = {holder: Store.of(holder).live.build for holder in before}
     return Synced(marks, now != before, worked)
 
 
-def _generations(index: Declaration) -> dict[Declaration, str]:
-    """Return the live generations of the holders that can be reached."""
+def _live_builds(index: Declaration) -> dict[Declaration, str]:
+    """Return the live builds of the holders that can be reached."""
     step = InStep(index.holders)
-    found = step.each(index.holders, lambda holder: Store.of(holder).learn().generation)
+    found = step.each(index.holders, lambda holder: Store.of(holder).learn().build)
     step.require()
     return found
 

@@ -1,1 +1,1 @@
-"""Write-behind: scores that begin in Redis, and are written to their column within seconds."""
+"""Write-behind scores: changed in Redis, and written to their column within seconds."""

@@ -1,4 +1,4 @@
-"""Changes of scores that begin in Redis."""
+"""Changes of write-behind scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = 150
 class Changed(NamedTuple):
     """The result of a change. Unless it is ``done``, nothing was changed by this call."""
 
-    verdict: str
+    outcome: str
     """``done``; ``replayed`` if it was made before, under this key; ``missing`` if members aren't ranked; ``beyond`` if
     scores would leave the column's range; ``reused`` if another call had this key."""
 
@@ -59,17 +59,17 @@ class ChangeScores(NamedTuple):
         is_alone = not (self.layout.beside or (self.faceted and self.layout.memberships))
         if self.rule.startswith("sum") and is_alone and not self.key:
             names: tuple[str, ...] = (keys.root, keys.meta, pending_key(keys))
-            call = Call(INCREMENT_SCORES, names, (keys.generation, self.rule, *self.limits, *changes))
+            call = Call(INCREMENT_SCORES, names, (keys.build, self.rule, *self.limits, *changes))
             return _parse((yield from one(call, writes=True, once=True)))
         names = (keys.root, keys.meta, pending_key(keys), once_key(keys, self.key))
         script = CHANGE_SCORES.using(self.layout.keeper.package)
         how = (int(self.layout.memberships), self.rule, *self.limits)
-        call = Call(script, names, (keys.generation, *how, self.keep if self.key else "", *changes))
+        call = Call(script, names, (keys.build, *how, self.keep if self.key else "", *changes))
         return _parse((yield from one(call, writes=True, once=not self.key)))
 
 
 def _parse(reply: list[Any]) -> Changed:
-    verdict, *found = reply
-    if verdict in (b"done", b"replayed"):
-        return Changed(verdict.decode(), list(map(int, found)))
-    return Changed(verdict.decode(), [text.decode() for text in found])
+    outcome, *found = reply
+    if outcome in (b"done", b"replayed"):
+        return Changed(outcome.decode(), list(map(int, found)))
+    return Changed(outcome.decode(), [text.decode() for text in found])

@@ -29,7 +29,7 @@ __all__ = ["Changing"]
 logger = logging.getLogger("django_zrank")
 
 Score: TypeAlias = int | Decimal
-"""A score that begins in Redis, as the column has it: an integer, or a decimal of fixed places."""
+"""A write-behind score, as the column has it: an integer, or a decimal of fixed places."""
 
 _VALUES: Final = 3
 """The number of values that a member is assumed to have of a facet that may have several."""
@@ -44,7 +44,7 @@ class Changing:
     def limit(self) -> int:
         """The maximum number of members that one call of ``increment()`` changes: 150, and fewer if facets put each
         member into several rankings, or if its ranks take several writes. The server does nothing else during a call,
-        and while a rebuild runs, a call writes to both generations."""
+        and while a rebuild runs, a call writes to both builds."""
         return _limit(self.index)
 
     @overload
@@ -91,7 +91,7 @@ class Changing:
         self._require("change", "a rule", "sum", "max", "min", "last")
         parameter = "by" if self.index.rule == "sum" else "value"
         changed = yield from self._change([(member, change)], parameter, key)
-        return changed.results[0], changed.verdict == "replayed"
+        return changed.results[0], changed.outcome == "replayed"
 
     achange = async_version(change)
 
@@ -143,20 +143,20 @@ class Changing:
 
         def request(keys: Keys) -> Query[Changed]:
             # Another release's build may have been put in place since the server was checked.
-            if not index.declares(keys.generation):
+            if not index.declares(keys.build):
                 raise reader.declared_otherwise()
             return ask.query(keys)
 
-        yield reader.acceptance
+        yield reader.trusted_server
         found: Changed = yield from reader.running(request)
-        if found.verdict == "missing":
+        if found.outcome == "missing":
             yield self._wake(found.results)
             found = yield from reader.running(request)
-        if found.verdict == "missing":
+        if found.outcome == "missing":
             raise NotRanked(f"{', '.join(found.results[:5])} is not ranked in {index.name!r}")
-        if found.verdict == "reused":
+        if found.outcome == "reused":
             raise ValueError(f"key: {key!r} was the key of another change")
-        if found.verdict == "beyond":
+        if found.outcome == "beyond":
             raise ValueError(
                 f"{parameter}: the score of {', '.join(found.results[:5])} would leave the column's range"
             )

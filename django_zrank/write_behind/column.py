@@ -1,4 +1,4 @@
-"""The column that takes the score changes that begin in Redis, with ``write_behind``."""
+"""The column that takes the score write-behind changes, with ``write_behind``."""
 
 from __future__ import annotations
 

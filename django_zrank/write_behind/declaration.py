@@ -12,10 +12,10 @@ __all__ = ["WriteBehindIndex"]
 
 
 class WriteBehindIndex(Declaration[Member]):
-    """The declaration of an index whose scores may begin in Redis."""
+    """The declaration of an index that may have write-behind scores."""
 
     write_behind: str = ""
-    """The rule by which scores that begin in Redis (``PlayerRank.scores``) are written to the column: ``"increment"``
+    """The rule by which write-behind scores (``PlayerRank.scores``) are written to the column: ``"increment"``
     adds the change, ``"best"`` keeps the better value, ``"latest"`` replaces it. Default: scores begin in the
     database."""
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from django.template.defaultfilters import pluralize
 
 from ..extension import Extension, Preceding
-from ..models import Generation
+from ..models import Build
 from ..queries.request import Call
 from ..redis.keys import Keys
 from ..store import Health, Store
@@ -37,7 +37,7 @@ class WriteBehind(Extension[WriteBehindIndex]):
 
     def column(self, part: WriteBehindIndex) -> Coalesce:
         """The number of the last flush, which tells which flushes the rows contain."""
-        noted = Generation.objects.using(part.get_using()).filter(index=part.name)
+        noted = Build.objects.using(part.get_using()).filter(index=part.name)
         return Coalesce(Subquery(noted.values("flushed")), 0)
 
     def before_write(self, script: str, part: WriteBehindIndex, keys: Keys, noted: int | None) -> Preceding:
@@ -85,7 +85,7 @@ class WriteBehind(Extension[WriteBehindIndex]):
     def is_behind(self, part: WriteBehindIndex, store: Store) -> bool:
         return are_lost(part, store)
 
-    def accepting(self, part: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
+    def trusting(self, part: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
         return reconcile(part, PendingStore.of(part), health, everything=everything)
 
     def keeps(self) -> Q:

@@ -17,7 +17,7 @@ from django.template.defaultfilters import pluralize
 
 from ..exceptions import Busy
 from ..members import batched
-from ..models import Batch, Generation, Mark
+from ..models import Batch, Build, Mark
 from ..redis.trust import lacked_batches, lacks_deleted, recorded
 from ..store import Health, Store
 from ..sync.in_step import InStep
@@ -53,7 +53,7 @@ _JOINS: Final = {
 
 
 class _Superseded(Exception):
-    """The database has already noted this flush, or has accepted another server."""
+    """The database has already noted this flush, or has trusted another server."""
 
 
 class _Changed(Exception):
@@ -109,11 +109,11 @@ def write_scores(
     ``locked`` receives the members whose rows are locked. Their changes stay pending.
     """
     done, former, tried, store = 0, 0, 0, PendingStore.of(index)
-    generation, rule = store.read_meta("generation", "rule")
+    build, rule = store.read_meta("build", "rule")
     column = _column_of(index, store, rule)
     if column is None:
         return 0
-    if not index.declares(generation):
+    if not index.declares(build):
         store.rule = rule  # another release's build is live, which decides on the rule
     row = recorded(index)
     flushed, had = row.flushed, row.flushed if row.flushed_term == row.term else 0
@@ -180,7 +180,7 @@ def _carry(
     """
     using = index.get_using()
     is_sqlite = connections[using].vendor == "sqlite"
-    row = Generation.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
+    row = Build.objects.using(using).filter(index=index.name, term=term, flushed=flight.number - 1)
 
     def note() -> None:
         if connections[using].vendor == "mysql":
@@ -197,7 +197,7 @@ def _carry(
         left = set(writing.left)
         written = [member for member in flight.changes if member not in left]
         _mark(index, written)
-        # The generation's row comes last, so that it isn't locked for long.
+        # The build's row comes last, so that it isn't locked for long.
         if not is_sqlite:
             note()
         if not store.confirm_flush(term, flight, writing.left):
@@ -333,7 +333,7 @@ def are_lost(index: WriteBehindIndex, store: Store) -> bool:
 def reconcile(
     index: WriteBehindIndex, store: PendingStore, health: Health, *, everything: bool = False
 ) -> bool:
-    """Reduce what is pending on a server to what the column lacks, before the server is accepted. Return False if it
+    """Reduce what is pending on a server to what the column lacks, before the server is trusted. Return False if it
     has changed since it was found: then it is to be looked at again.
 
     Call it when the database has noted a higher term than the server's, so that no flush can be written under that one

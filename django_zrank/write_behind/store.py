@@ -66,17 +66,17 @@ class PendingStore(Store):
         """Begin a flush, or return the one in flight. ``flushed``: the last that the database noted; ``had``: the same
         if it did under this term, otherwise 0. None: nothing is pending, or a rebuild must end first.
 
-        Raises ``IndexUnhealthy`` if the database hasn't accepted the server under this term, or the server lacks a
+        Raises ``IndexUnhealthy`` if the database hasn't trusted the server under this term, or the server lacks a
         flush.
         """
         keys = self.keys
         args = (term, flushed, had, limit, _FEW, _MANY, self.LEASE, self.rule)
-        verdict, *taken = self.call(TAKE_PENDING, (keys.meta, pending_key(keys)), args)
-        if verdict == b"superseded":
+        outcome, *taken = self.call(TAKE_PENDING, (keys.meta, pending_key(keys)), args)
+        if outcome == b"superseded":
             raise self.not_accepted()
-        if verdict == b"lacking":
+        if outcome == b"lacking":
             raise self.lacking()
-        if verdict != b"taken":
+        if outcome != b"taken":
             return None
         number, version, rule, *pairs = taken
         texts = (text.decode() for text in pairs[::2])
@@ -104,9 +104,9 @@ class PendingStore(Store):
         members: Collection[str],
         written: Collection[str] = (),
     ) -> bool:
-        """Reduce what is pending to what the column lacks, before the server is accepted: restore the flush in flight
+        """Reduce what is pending to what the column lacks, before the server is trusted: restore the flush in flight
         unless it is ``committed``, but for what was ``written``; and drop the pending changes of ``members``, or
-        ``everything``. Return False, with nothing changed, if the server was accepted, or has taken another flush,
+        ``everything``. Return False, with nothing changed, if the server was trusted, or has taken another flush,
         since it was found like this."""
         keys, found = self.keys, int(health.taken or 0)
         pieces = [*batched(members, _RECONCILED)] or [[]]

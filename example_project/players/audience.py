@@ -23,7 +23,7 @@ class House:
 
 
 def count() -> House:
-    """Count the audience by region. The counts may be five seconds old: intersections are kept that long."""
+    """Count the audience by region. The counts may be five seconds old: combined filters are kept that long."""
     group = PlayerRank.group(AUDIENCE)
     size = group.count()
     counts = PlayerRank.ranking.filter(group=AUDIENCE).counts("region") if size else {}

@@ -10,7 +10,7 @@ from django.db import transaction
 from arena.stage import stage
 from django_zrank import IndexUnavailable
 from django_zrank.sync.gauges import read_gauges
-from django_zrank.sync.health import Verdict
+from django_zrank.sync.health import Status
 from django_zrank.sync.verify import verify
 
 from .models import Player
@@ -30,11 +30,11 @@ class Outage:
 
     is_up: bool
     waiting: int
-    verdict: Verdict | None
+    status: Status | None
 
     @property
     def is_healthy(self) -> bool:
-        return self.verdict is Verdict.HEALTHY
+        return self.status is Status.HEALTHY
 
     @property
     def goes_on(self) -> bool:
@@ -43,7 +43,7 @@ class Outage:
 
 def look() -> Outage:
     gauges = read_gauges(PlayerRank.instance())
-    return Outage(stage.server is not None, stage.is_up, gauges.waiting, gauges.verdict)
+    return Outage(stage.server is not None, stage.is_up, gauges.waiting, gauges.status)
 
 
 def kill() -> str:
@@ -69,7 +69,7 @@ def start() -> str:
     stage.watch()
     while True:
         gauges = read_gauges(index)
-        if gauges.verdict is Verdict.HEALTHY and not gauges.waiting:
+        if gauges.status is Status.HEALTHY and not gauges.waiting:
             break
         if monotonic() > began + PATIENCE:
             return f"Redis is up; {gauges.waiting:,} marks are still waiting."

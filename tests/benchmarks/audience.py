@@ -67,12 +67,12 @@ def main() -> None:
         print(f"\n{len(COLUMNS)} columns of all viewers")
 
         def by_filters() -> None:
-            drop_intersections(client)
+            drop_combined(client)
             for path, found in expected.items():
                 assert {value: ranking.filter(**{path: value}).count() for value in found} == found
 
         def by_ranking() -> None:
-            drop_intersections(client)
+            drop_combined(client)
             assert {path: ranking.counts(path) for path in COLUMNS} == expected
 
         def by_group() -> None:
@@ -115,9 +115,9 @@ def main() -> None:
     save(options, server=name, bytes=held, questions=found)
 
 
-def drop_intersections(client: Any) -> None:
+def drop_combined(client: Any) -> None:
     """As after some seconds: those that are kept would answer at once."""
-    if keys := [*client.scan_iter("*:intersection*", count=10_000)]:
+    if keys := [*client.scan_iter("*:combined_filter*", count=10_000)]:
         client.unlink(*keys)
 
 

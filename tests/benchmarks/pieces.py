@@ -106,7 +106,7 @@ class Measurement:
         from django_zrank.write_behind.changes import ChangeScores
 
         yield "rebuild", self.load
-        self.store.swap_rebuilt(self.generation)
+        self.store.swap_rebuilt(self.build)
         group = self.ranked.group("live")
         for members in batched(self.pks[: self.size // 4], 5000):
             group.add(*members)
@@ -139,11 +139,11 @@ class Measurement:
         from tests.builds import load_rows
 
         health = self.store.check_health()
-        self.generation = self.index.new_generation()
-        self.store.start_rebuild(self.generation, owner="bench", server=health.server, term=1)
+        self.build = self.index.new_build()
+        self.store.start_rebuild(self.build, owner="bench", server=health.server, term=1)
         for rows in batched(self.members, 2000):
             assert load_rows(
-                self.store, self.generation, [(str(pk), level, self.membership(pk)) for pk, level in rows]
+                self.store, self.build, [(str(pk), level, self.membership(pk)) for pk, level in rows]
             )
 
     def write(self, members: list[str], moved: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Changes of scores that begin in Redis, over a bare ZINCRBY and over ``F()`` and ``save()``; flushes; and sweeps.
+"""Changes of write-behind scores, over a bare ZINCRBY and over ``F()`` and ``save()``; flushes; and sweeps.
 
 ``python -m tests.benchmarks.scores [--rows N] [--rounds N] [--clients N] [--sleepers N] [--json FILE]``, on the
 database that ``ZRANK_TEST_DATABASE`` names. ``--sleepers``: so many members more, all of which fall asleep and are

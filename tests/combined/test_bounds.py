@@ -1,4 +1,4 @@
-"""Bounds on what one client's combinations of filters may take of Redis."""
+"""Bounds on what one client's combined filters may take of Redis."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_who_may_not_wait_is_refused_and_a_later_call_goes_on(zrank: Redis, 
 
 
 def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any) -> None:
-    settings.ZRANK = {"MAX_COMBINATION_BYTES": 20_000}
+    settings.ZRANK = {"MAX_COMBINED_FILTER_BYTES": 20_000}
     made, refused = [], []
     for region in REGIONS:
         try:
@@ -83,15 +83,15 @@ def test_no_more_is_kept_at_a_time(ranking: Ranking[Any], settings: Any) -> None
             refused.append(str(error))
     assert made
     assert refused
-    assert all("MAX_COMBINATION_BYTES" in error for error in refused)
-    # What is there is read on, and what needs no intersection is asked as ever.
+    assert all("MAX_COMBINED_FILTER_BYTES" in error for error in refused)
+    # What is there is read on, and what needs no combined filter is asked as ever.
     assert ranking.exclude(region=made[0]).count_between() in (299, 300)
     assert ranking.filter(region="kantou").count() == 99
 
 
 def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
     """They take more than 1 MiB."""
-    settings.ZRANK = {"MAX_COMBINATIONS": 1}
+    settings.ZRANK = {"MAX_COMBINED_FILTERS": 1}
     fill(PlayerRank, {pk: pk for pk in range(1, 48_001)})
     ranking, live = PlayerRank.ranking, PlayerRank.ranking.store.live
     members = {"first": range(1, 24_001), "second": range(24_001, 48_001), "few": range(5)}
@@ -101,7 +101,7 @@ def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
     (first,) = zrank.zrange(registry_of(live) + ":large", 0, -1)
     for other in ("few", "nobody"):
         assert ranking.filter(group=other).count() <= 5  # small ones
-    with pytest.raises(FilterNotReady, match=r" 3 other combinations take .*MAX_COMBINATIONS"):
+    with pytest.raises(FilterNotReady, match=r" 3 other combined filters take .*MAX_COMBINED_FILTERS"):
         ranking.filter(group="second").count()
     assert ranking.filter(group="first").count() == 24_000  # is there
     for key in (registry_of(live), registry_of(live) + ":large"):  # its time is over
@@ -113,7 +113,7 @@ def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
 def test_one_beside_thousands_measures_only_itself(
     zrank: Redis, ranking: Ranking[Any], settings: Any
 ) -> None:
-    settings.ZRANK = {"MAX_COMBINATIONS": 10_000}
+    settings.ZRANK = {"MAX_COMBINED_FILTERS": 10_000}
     registry = registry_of(ranking.store.live)
     zrank.zadd(registry, {f"{registry}:of-another:{number}": 1e15 for number in range(3000)})
     zrank.config_resetstat()
@@ -181,7 +181,7 @@ def test_wrong_bounds(ranking: Ranking[Any]) -> None:
 
 
 def test_draws_from_many_bands_are_not_refused(ranking: Ranking[Any], settings: Any) -> None:
-    """Each makes the combination for its own band, which is of no use to others."""
+    """Each makes the combined filter for its own band, which is of no use to others."""
     rows = {
         pk: {
             "points": pk,
@@ -192,7 +192,7 @@ def test_draws_from_many_bands_are_not_refused(ranking: Ranking[Any], settings: 
         for pk in range(1, 4001)
     }
     populate(Bounded, rows)
-    settings.ZRANK = {"MAX_COMBINATION_BYTES": 100_000}
+    settings.ZRANK = {"MAX_COMBINED_FILTER_BYTES": 100_000}
     few = ranking.exclude(region="kantou").exclude(region="nowhere")
     for pk in range(1000, 3000, 100):
         drawn = few.recommend(pk, 5, band=900)

@@ -49,7 +49,7 @@ CASES = {
     "half, in rounds": Case(2, look_ups=2),
     "1 in 40": Case(40),
     "1 in 40, in rounds": Case(40, look_ups=100, patience=10**6),
-    "1 in 40, intersected": Case(40, patience=50),
+    "1 in 40, combined": Case(40, patience=50),
     "1 in 40, read": Case(40, patience=50, read=20_000),
     "1 in 40, and others excluded": Case(40, excluded=150),
     "1 in 1,000": Case(1000, patience=500),
@@ -113,7 +113,7 @@ def test_who_leaves_before_it_is_dealt_is_not_drawn(case: Case) -> None:
     assert not left & {entry.pk for entry in drawn}
 
 
-@pytest.mark.parametrize("case", [CASES["1 in 40, intersected"]], indirect=True)
+@pytest.mark.parametrize("case", [CASES["1 in 40, combined"]], indirect=True)
 def test_nobody_is_left_out_where_the_band_is_exhausted(case: Case) -> None:
     ranking = Uniform.ranking.filter(group="live")
     assert {entry.pk for entry in ranking.recommend(case.me, 500)} == set(case.passing)

@@ -13,7 +13,7 @@ import django_zrank
 
 ROOT = Path(django_zrank.__file__).parent
 EDGES = [path for room in ("management", "admin", "sync") for path in sorted((ROOT / room).rglob("*.py"))]
-NOUNS = "batch|candidate|generation|group|index|job|key|mark|member|ranking|row|score|shard|table|trigger"
+NOUNS = "batch|candidate|build|group|index|job|key|mark|member|ranking|row|score|shard|table|trigger"
 NEVER_ONE = {"len(_indexes_of(self.model))": "one index would be no error"}
 
 SEVERAL = re.compile(rf" ({NOUNS})e?s\b")

@@ -15,8 +15,8 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank import store as store_module
-from django_zrank.capture.triggers import captured, drop, install, status
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.capture.triggers import captured, drop, examine_triggers, install
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync import leftovers
@@ -65,7 +65,7 @@ def old(zrank: Redis) -> str:
 
 
 def rows_of(name: str) -> list[int]:
-    return [model.objects.filter(index=name).count() for model in (Mark, Batch, Generation)]
+    return [model.objects.filter(index=name).count() for model in (Mark, Batch, Build)]
 
 
 def run(*command: str, **options: Any) -> str:
@@ -83,12 +83,12 @@ def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None
     keys, kept = keys_of(zrank, old), set(zrank.keys()) - keys_of(zrank, old)
     assert prune().splitlines() == [
         f"{old}: {len(keys)} keys in Redis removed",
-        f"{old}: 3 marks, 1 batch, 1 generation in the database 'default' removed",
+        f"{old}: 3 marks, 1 batch, 1 build in the database 'default' removed",
     ]
     assert set(zrank.keys()) == kept
     assert rows_of(old) == [0, 0, 0]
     assert_mirrors(NicknameRank)
-    assert Generation.objects.filter(index="nickname").exists()
+    assert Build.objects.filter(index="nickname").exists()
     assert prune() == "Nothing is left over.\n"
 
 
@@ -106,16 +106,16 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
         created = install("default", [index]).created
     finally:
         registry.unregister(type(index))
-    others = status("default", captured("default"))
+    others = examine_triggers("default", captured("default"))
     assert len(created) == len(others.unexpected) > 0
-    said = f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 generation in the database 'default' removed"
+    said = f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 build in the database 'default' removed"
     assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
-    assert status("default", captured("default")) == others
+    assert examine_triggers("default", captured("default")) == others
     assert said in prune().splitlines()
     with disable_sync():
         Player.objects.create(level=1)
     assert rows_of(old) == [0, 0, 0]
-    assert status("default", captured("default")) == replace(others, unexpected=[])
+    assert examine_triggers("default", captured("default")) == replace(others, unexpected=[])
 
 
 def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_rows_go_in_pieces(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_marks_alone_tell_of_an_index_too(zrank: Redis, old: str) -> None:
     zrank.flushall()
-    Generation.objects.filter(index=old).delete()
+    Build.objects.filter(index=old).delete()
     Batch.objects.filter(index=old).delete()
     assert "3 marks" in prune()
     assert rows_of(old) == [0, 0, 0]
@@ -161,7 +161,7 @@ def test_in_every_database(old: str) -> None:
 
 
 def test_what_another_project_has_built_is_left(zrank: Redis, old: str) -> None:
-    Generation.objects.filter(index=old).update(generation="another")
+    Build.objects.filter(index=old).update(build="another")
     keys = keys_of(zrank, old)
     printed = prune()
     assert f"{old}: its keys in Redis are kept" in printed
@@ -177,7 +177,7 @@ def test_what_no_database_knows_is_left(zrank: Redis, old: str) -> None:
 
 
 def test_unless_it_is_named(zrank: Redis, old: str) -> None:
-    for model in (Mark, Batch, Generation):
+    for model in (Mark, Batch, Build):
         model.objects.filter(index=old).delete()
     assert f"{old}: {len(keys_of(zrank, old))} keys in Redis removed" in prune(old)
     assert keys_of(zrank, old) == set()

@@ -24,7 +24,7 @@ def test_afterwards_it_is_written_to_and_not_yet_believed(store: Store) -> None:
     assert store.adopt_server(health, TERM + 1, behind=True)
     assert apply_changes(store, begin_write(store), [Change("1", 10)])
     health = store.check_health()
-    assert health.is_accepted
+    assert health.is_trusted
     assert health.term == health.behind == str(TERM + 1)
 
 
@@ -56,9 +56,9 @@ def test_a_rebuild_that_may_have_lost_rows_goes(zrank: Redis, store: Store) -> N
 
 def test_a_server_that_holds_something_else_by_now(store: Store) -> None:
     health = store.check_health()
-    for field in ("generation", "traces", "term", "server"):
+    for field in ("build", "traces", "term", "server"):
         assert not store.adopt_server(health._replace(**{field: "7"}), TERM + 1, behind=True)
-    assert not store.check_health().is_accepted
+    assert not store.check_health().is_trusted
 
 
 def test_a_write_that_began_before_the_restart_is_refused(zrank: Redis, store: Store) -> None:

@@ -15,7 +15,7 @@ def test_the_token_is_the_version_of_the_newest_write(store: Store) -> None:
     assert int(begin_write(store).token) == applied.version
 
 
-def test_the_term_is_that_of_the_server_that_was_accepted(store: Store) -> None:
+def test_the_term_is_that_of_the_server_that_is_trusted(store: Store) -> None:
     assert begin_write(store).term == str(TERM)
 
 
@@ -26,11 +26,11 @@ def test_another_history_of_the_same_process_is_not_written_to(zrank: Redis, sto
         begin_write(store)
 
 
-def test_names_both_generations(store: Store) -> None:
+def test_names_both_builds(store: Store) -> None:
     before = begin_write(store)
-    assert (bool(before.generation), before.building) == (True, "")
+    assert (bool(before.build), before.building) == (True, "")
     start(store, "next")
-    assert begin_write(store)[:2] == (before.generation, "next")
+    assert begin_write(store)[:2] == (before.build, "next")
 
 
 def test_refuses_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:

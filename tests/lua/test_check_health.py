@@ -12,12 +12,12 @@ from tests.writes import apply_changes, begin_write
 def test_a_built_index(zrank: Redis, store: Store) -> None:
     health = store.check_health()
     first = {"owner": OWNER, "is_first": True, "is_evicted": False}
-    state = {"generation": health.generation, "building": "", "behind": "", "applied": health.applied}
+    state = {"build": health.build, "building": "", "behind": "", "applied": health.applied}
     noted = {"traces": "", "taken": "", "took": ""}
-    servers = {"accepted": health.server, "server": identity(store), "term": str(TERM)}
+    servers = {"trusted": health.server, "server": identity(store), "term": str(TERM)}
     assert health == Health(**state, **servers, **noted, **first)
-    assert health.is_accepted
-    assert len(health.generation) == 32
+    assert health.is_trusted
+    assert len(health.build) == 32
     assert int(health.applied) > 0
 
 
@@ -25,12 +25,12 @@ def test_an_index_that_was_never_built(zrank: Redis, store: Store) -> None:
     zrank.flushall()
     health = store.check_health()
     assert health == Health("", "", "", "", "", "", "", health.server, "", "", "", True, False)
-    assert not health.is_accepted
+    assert not health.is_trusted
 
 
 def test_a_server_that_restarted(zrank: Redis, store: Store) -> None:
     zrank.hset(store.keys.meta, "server", "another server")
-    assert not store.check_health().is_accepted
+    assert not store.check_health().is_trusted
 
 
 def test_a_running_rebuild(store: Store) -> None:

@@ -151,11 +151,11 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_placements": lambda store: ask(store, Placements("1", ["region"]), method="competition"),
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="competition"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
-    "make_intersection": lambda store: ask_combined(Store(store.name), Size()),
+    "make_combined": lambda store: ask_combined(Store(store.name), Size()),
     "remember_members": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),
-    "unlink_generation": lambda store: store.unlink_doomed(),
+    "unlink_build": lambda store: store.unlink_doomed(),
     "swap_rebuilt": lambda store: store.swap_rebuilt("b"),
 }
 
@@ -274,7 +274,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     start(store, "b")
     store.unlink_doomed()
     store.client.sadd(store.keys.doomed, "a")
-    generations = {store.check_health().generation}
+    builds = {store.check_health().build}
     calls: list[Call] = []
     send_request = executor.send_request
 
@@ -313,8 +313,8 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
     }
     for key, name in zip(keys, lists["KEYS"], strict=False):
         if name in roots:
-            assert key.partition("}:")[2] in {*generations, "a", "b", ""}
-        elif name not in ("…", "intersection"):
+            assert key.partition("}:")[2] in {*builds, "a", "b", ""}
+        elif name not in ("…", "combined_filter"):
             assert key.partition("}:")[2] == names.get(name, name)
 
 
@@ -345,7 +345,7 @@ WRITE = re.compile(
 )
 
 MAY_END = {
-    "begin_write": "the generation of a dead rebuild is doomed, and taken off that list if it is still noted",
+    "begin_write": "the build of a dead rebuild is doomed, and taken off that list if it is still noted",
     "load_rows": "the rebuild fails, and what it has filled is unlinked",
     "note_swept": "the note of a removal in the future is left, and the next sweep removes it",
     "rest_members": "members whose rest is over are removed first",

@@ -95,19 +95,19 @@ def test_a_polite_one_waits_for_none_of_another_server_or_term(
 
 
 @pytest.mark.parametrize(("server", "term"), [("before", TERM), ("", TERM - 1)])
-def test_the_live_build_of_a_server_that_was_not_accepted_is_not_trusted(
+def test_the_live_build_of_a_server_that_is_not_trusted_is_not_believed(
     zrank: Redis, store: Store, server: str, term: int
 ) -> None:
     """It may have lost writes, and takes new ones from now on."""
     known = server or store.check_health().server
     zrank.hset(store.keys.meta, mapping={"server": known, "term": term})
     assert start(store, "next", server=identity(store))
-    assert (store.check_health().is_accepted, store.check_health().behind) == (True, "rebuild")
+    assert (store.check_health().is_trusted, store.check_health().behind) == (True, "rebuild")
     assert store.swap_rebuilt("next")
     assert store.check_health().behind == ""
 
 
-def test_the_live_build_of_the_accepted_server_is_trusted_meanwhile(store: Store) -> None:
+def test_the_live_build_of_the_trusted_server_is_believed_meanwhile(store: Store) -> None:
     assert start(store, "next")
     assert store.check_health().behind == ""
 

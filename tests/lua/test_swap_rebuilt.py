@@ -28,7 +28,7 @@ def test_replaces_the_live_index_and_leaves_nothing_behind(
     store.unlink_doomed()
     assert set(zrank.keys(f"{store.keys.tag}:*")) == {store.live.root.encode(), store.keys.meta.encode()}
     meta = set(zrank.hgetall(store.keys.meta))
-    assert meta == {b"applied", b"generation", b"owner", b"present", b"server", b"started", b"term"}
+    assert meta == {b"applied", b"build", b"owner", b"present", b"server", b"started", b"term"}
 
 
 def draws(question: Any) -> bool:
@@ -41,7 +41,7 @@ def draws(question: Any) -> bool:
     [BarePosition("7"), Size(), Locate(["7"]), PageAt(0, 1), PageAround("7", 1), Draw("7", 1, [(1, 1)])],
     ids=lambda question: type(question).__name__,
 )
-def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
+def test_whoever_believes_in_the_old_build_is_told_of_the_new_one(
     zrank: Redis, question: Any, ranking: str
 ) -> None:
     """Whatever is asked, of all members or of a facet's, by a command or by a script: as if it had known."""
@@ -53,14 +53,14 @@ def test_whoever_believes_in_the_old_generation_is_told_of_the_new_one(
     for building, members in (("first", "1234567"), ("second", "678")):
         start(store, building)
         load_rows(store, building, [Change(member, int(member), b"region:x") for member in members])
-        believed = store.live.generation
+        believed = store.live.build
         assert store.swap_rebuilt(building)
     right = store.run(partial(question.query, view))
     store.believe(believed)
     found = store.run(partial(question.query, view))
     # Whom a draw finds is left to chance.
     assert found.candidates == right.candidates if draws(question) else found == right
-    assert store.live.generation == "second"
+    assert store.live.build == "second"
 
 
 def test_costs_the_same_whatever_there_is_to_swap(zrank: Redis, store: Store) -> None:

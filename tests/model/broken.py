@@ -133,9 +133,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "token first": _token_last,
     "refusal": partial(_write, "if versions[n] and tonumber(versions[n]) > token then", "if false then"),
     "second refusal": partial(mock.patch.object, push, "_REFUSALS", 1),
-    "both builds": partial(
-        _write, "pairs({[live] = generation, [shadow] = building})", "pairs({[live] = generation})"
-    ),
+    "both builds": partial(_write, "pairs({[live] = build, [shadow] = building})", "pairs({[live] = build})"),
     "written since": partial(
         _rewritten, scripts.LOAD_ROWS, "if is_guarded then\n    packed", "if false then\n    packed"
     ),
@@ -152,12 +150,12 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "lost": partial(
         _rewritten,
         preceded_scripts()["start_rebuild"],
-        "if generation and (is_evicted or not is_same) then",
+        "if build and (is_evicted or not is_same) then",
         "if false then",
     ),
     "batches": _no_batches,
-    "owner": partial(recoded, rebuild, "_enter", "if polite and health.generation and", "if False and"),
-    "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, generation: True),
+    "owner": partial(recoded, rebuild, "_enter", "if polite and health.build and", "if False and"),
+    "declaration": partial(mock.patch.object, RankIndex, "declares", lambda index, build: True),
     "declaration of writes": partial(recoded, push, "known", "if not (index", "if False and (index"),
     "flush marks": partial(mock.patch.object, flush, "_mark", lambda index, members: None),
     "merge": partial(

@@ -233,7 +233,7 @@ GUARDS: Final = {
     "term": ("failover", "a write is refused under another term than that of its token"),
     "history": (
         "flushes, there and back",
-        "a server with another replication history is not the one that was accepted",
+        "a server with another replication history is not the trusted one",
     ),
     "lost": (
         "rebuild and failover",
@@ -259,7 +259,7 @@ GUARDS: Final = {
         "flushes, rolled back",
         "a flush is taken only from a server that has taken the one noted before under its term",
     ),
-    "batches": ("failover", "marks of what a server lacks wait again before it is accepted"),
+    "batches": ("failover", "marks of what a server lacks wait again before it is trusted"),
     "owner": ("another database", "a watcher replaces no build of another database"),
     "declaration": ("releases", "a release doesn't trust what another declaration built"),
     "declaration of writes": (
@@ -304,7 +304,7 @@ GUARDS: Final = {
     "same term": ("flushes and a failover", "a flush commits only under the term that it was taken under"),
     "reconcile": (
         "flushes and a failover",
-        "what is pending on a server is reduced to what the column lacks before it is accepted",
+        "what is pending on a server is reduced to what the column lacks before it is trusted",
     ),
     "unknown flushes": (
         "flushes and a failover",

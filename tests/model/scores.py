@@ -1,6 +1,6 @@
-"""The protocol of ``docs/protocol.md`` as a model: changes that begin in Redis reach the column, each exactly once.
+"""The protocol of ``docs/protocol.md`` as a model: write-behind changes reach the column, each exactly once.
 
-All the rest is as in ``sync.py``: marks of flushes are drained, and servers accepted. There is one member, since a
+All the rest is as in ``sync.py``: marks of flushes are drained, and servers trusted. There is one member, since a
 flush takes all that is pending of each. A score is how often it contains each change; where the best one is kept, which
 is the one with the lowest number, it contains no other. Where changes take each other back, two of them do.
 
@@ -64,8 +64,8 @@ class Model(sync.Model):
         is_other = live and self.without_scores >= 0 and not self.has("write_behind")
         return live[0] if is_other else release
 
-    def verdict(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
-        return super().verdict(database, server, self.known(release, server.data.live), seen)
+    def status(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
+        return super().status(database, server, self.known(release, server.data.live), seen)
 
     def has_all(self, data: Data, note: Note) -> bool:
         return super().has_all(data, note) and self.has_flushes(data, note)

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django_zrank.redis import trust
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine_holder, repair
+from django_zrank.sync.health import Status, examine_holder, repair
 from django_zrank.sync.in_step import breaker
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import forget, try_push
@@ -30,14 +30,14 @@ from .baton import Actor
 INDEX: Final = PlayerAscending.instance()
 
 _STEPS: Final = {
-    "looks at the database": ("SELECT generation",),
+    "looks at the database": ("SELECT build",),
     "finds it healthy, and reads marks": ("check_health", "SELECT mark"),
     "finds that the server may lack writes": ("check_health",),
     "finds a build that isn't noted": ("check_health",),
     "finds it lost": ("check_health",),
     "begins a term": ("transaction",),
     "finds another note": ("transaction",),
-    "accepts the server": ("adopt_server",),
+    "trusts the server": ("adopt_server",),
     "finds the server changed": ("adopt_server",),
     "takes a token": ("begin_write",),
     "gives up": ("begin_write",),
@@ -50,12 +50,12 @@ _STEPS: Final = {
     "leaves the marks": ("transaction",),
     "begins a rebuild": ("SELECT mark",),
     "starts a build in Redis": ("start_rebuild",),
-    "notes that it builds": ("UPDATE generation",),
-    "finds another term": ("UPDATE generation",),
+    "notes that it builds": ("UPDATE build",),
+    "finds another term": ("UPDATE build",),
     "reads all rows": ("SELECT player",),
     "loads the rows": ("load_rows",),
     "swaps the builds": ("swap_rebuilt",),
-    "notes the build": ("UPDATE generation",),
+    "notes the build": ("UPDATE build",),
     "deletes marks": ("transaction",),
 }
 """By the model's step: the steps of the app that it stands for. What they are called: see ``baton.py``."""
@@ -153,7 +153,7 @@ class Stage:
             self.actors.popitem()[1].finish()
 
     def is_healthy(self) -> bool:
-        return examine_holder(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND)
+        return examine_holder(INDEX) in (Status.HEALTHY, Status.BEHIND)
 
     def values(self) -> tuple[float, ...]:
         found = contents(PlayerAscending)
@@ -230,7 +230,7 @@ class Pair(Stage):
 
 def _watch() -> None:
     """Take one turn of ``sync_zrank --watch``: repair, or drain."""
-    if repair(INDEX) in (Verdict.HEALTHY, Verdict.BEHIND):
+    if repair(INDEX) in (Status.HEALTHY, Status.BEHIND):
         drain(INDEX)
 
 

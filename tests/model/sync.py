@@ -81,7 +81,7 @@ class Model:
         data, note = self.nothing(), Note()
         if bounds.is_built:
             values = (self.zero,) * bounds.members
-            data = Data(values, zeros, 1, (0, 4), started=1, accepted=(1, 2), term=1, owner=1)
+            data = Data(values, zeros, 1, (0, 4), started=1, trusted=(1, 2), term=1, owner=1)
             note = Note((0, 4), server=(1, 2), term=1, triggers=5)
         database = Database(((self.zero,) * bounds.releases,) * bounds.members, note, 5, frozenset({0}))
         databases = database, database if bounds.is_standby else database._replace(note=Note())
@@ -98,7 +98,7 @@ class Model:
 
     def wrong(self, world: World) -> str:
         """Return what is wrong, '' if nothing is. Wrong is a build that isn't complete, as readers don't wait for a
-        verdict; and where an index is healthy and no mark waits, that Redis doesn't hold what the database does."""
+        status; and where an index is healthy and no mark waits, that Redis doesn't hold what the database does."""
         database, bounds = world.databases[world.primary], self.bounds
         if database.captured - database.columns:
             return "every save fails, as a trigger names a column that is gone"
@@ -117,7 +117,7 @@ class Model:
             if not bounds.is_standby and bounds.databases > 1 and data.owner != 1:
                 return "a watcher has replaced another database's build"
             for release in range(bounds.releases):
-                if all(self.verdict(each, server, release) != "healthy" for each in asked):
+                if all(self.status(each, server, release) != "healthy" for each in asked):
                     continue
                 if not database.marks and data.values != self.expected(world, data, release):
                     whom = f" for release {release + 1}" if bounds.releases > 1 else ""
@@ -143,13 +143,13 @@ class Model:
 
     def is_settled(self, world: World, release: int = 0) -> bool:
         database, server = world.databases[world.primary], world.servers[world.leads]
-        return not database.marks and self.verdict(database, server, release) == "healthy"
+        return not database.marks and self.status(database, server, release) == "healthy"
 
     def expected(self, world: World, data: Data, release: int) -> tuple[Any, ...]:
         """Return the values that a server should hold."""
         return world.databases[world.primary].column(release)
 
-    def verdict(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
+    def status(self, database: Database, server: Server, release: int, seen: Any = None) -> str:
         """As ``examine()``. ``seen``: the note and the position of the newest batch, if they were read before."""
         data, (note, (term, version)) = server.data, seen or (database.note, database.newest())
         if not data.live:
@@ -165,7 +165,7 @@ class Model:
         has_newest = (
             self.has_all(data, note) if self.has("traces") else (data.term, data.applied) >= (term, version)
         )
-        if not (self.is_accepted(server, note) and (has_newest or term != data.term)):
+        if not (self.is_trusted(server, note) and (has_newest or term != data.term)):
             return "restarted"
         return "healthy" if self.is_captured(database, note, release) else "uncaptured"
 
@@ -207,12 +207,12 @@ class Model:
         is_history = server.identity[1] == history or not self.has("history")
         return server.identity[0] == process and is_history
 
-    def is_accepted(self, server: Server, note: Note) -> bool:
+    def is_trusted(self, server: Server, note: Note) -> bool:
         is_term = server.data.term == note.term or not self.has("term")
-        return is_term and self.is_same(server, server.data.accepted) and self.is_same(server, note.server)
+        return is_term and self.is_same(server, server.data.trusted) and self.is_same(server, note.server)
 
     def takes_writes(self, server: Server) -> bool:
-        return not server.is_replica and self.is_same(server, server.data.accepted)
+        return not server.is_replica and self.is_same(server, server.data.trusted)
 
     def may_write(self, world: World, me: Process) -> bool:
         """Return True if the process is connected to a database that takes writes."""
@@ -480,7 +480,7 @@ class Model:
             after = world.store(me.database, captured=database.captured | {me.release})
             after = after.note(me, triggers=database.triggers)
             return [("puts triggers back", after.marked(me.database, *[ALL] * self.has("mark for all")), me)]
-        is_healthy = self.verdict(database, server, me.release) == "healthy"
+        is_healthy = self.status(database, server, me.release) == "healthy"
         if not database.marks and is_healthy and not self.outdated(database, me.release):
             return []
         return [("looks at the database", world, me.to("looking", note=note, newest=newest))]
@@ -490,20 +490,20 @@ class Model:
         data, members = server.data, {member for _, member in marks}
         if server.is_replica:
             return "finds a replica", world, me.to()
-        verdict = self.verdict(world.database(me), server, me.release, (me.note, me.newest))
-        if verdict == "restarted":
+        status = self.status(world.database(me), server, me.release, (me.note, me.newest))
+        if status == "restarted":
             then = me.to("replaying", build=data.live, term=me.note.term, identity=server.identity)
             found = "finds that the server may lack writes"
             then = then._replace(
                 newest=(data.term, self.position(data.applied)), traces=data.traces, number=data.taken
             )
             return found, world, then
-        if verdict == "unnoted":
+        if status == "unnoted":
             return "finds a build that isn't noted", world, me.to("noting", build=data.live)
-        if verdict not in ("healthy", "uncaptured"):
+        if status not in ("healthy", "uncaptured"):
             if not self.may_build(world.database(me), me.release):
-                return f"finds it {verdict}, and leaves it to another release", world, me.to()
-            return f"finds it {verdict}", world, me.to("entering")
+                return f"finds it {status}, and leaves it to another release", world, me.to()
+            return f"finds it {status}", world, me.to("entering")
         then = me.to("asking", marks=marks, todo=tuple(sorted(members))) if members else me.to()
         if members:
             then = then._replace(noted=me.note.traces, term=me.note.term)
@@ -512,7 +512,7 @@ class Model:
         if (
             self.outdated(world.database(me), me.release)
             and not members
-            and verdict == "healthy"
+            and status == "healthy"
             and not is_left
         ):
             then = me.to("contracting", note=me.note)
@@ -563,8 +563,8 @@ class Model:
         position, before = (data.traces, me.traces) if self.has("traces") else (data.applied, me.newest[1])
         if (data.live, data.term, position, identity) != (me.build, me.newest[0], before, me.identity):
             return "finds the server changed", world, me.to()
-        after = world.write(me, accepted=identity, term=me.term, building=(), shadow=())
-        return "accepts the server", after, me.to()
+        after = world.write(me, trusted=identity, term=me.term, building=(), shadow=())
+        return "trusts the server", after, me.to()
 
     # A rebuild
 
@@ -578,7 +578,7 @@ class Model:
         if self.has("owner") and data.live and is_other:
             return "finds another database's build", world, me.to()
         has_all = self.has_all(data, note) or not self.has("traces")
-        if not (self.is_accepted(server, note) and has_all) or is_other:
+        if not (self.is_trusted(server, note) and has_all) or is_other:
             term = max(term, data.term) + 1
             world = world.note(me, term=term, server=server.identity, traces=())
         build = me.release, world.last + 1
@@ -590,13 +590,13 @@ class Model:
 
     def starting(self, world: World, me: Process) -> Turn:
         server, data = world.server(me), world.server(me).data
-        is_known = self.is_same(server, data.accepted) and data.term == me.term
+        is_known = self.is_same(server, data.trusted) and data.term == me.term
         is_other = server.is_replica or server.identity != me.identity or data.term > me.term
         if is_other or (data.building and is_known):
             return "gives way", world, me.to()
         may_lack = bool(data.live) and not is_known and self.has("lost")
         lost, version = data.must_rebuild or may_lack, data.applied + 1
-        after = world.write(me, accepted=me.identity, term=me.term, owner=self.owner(me), must_rebuild=lost)
+        after = world.write(me, trusted=me.identity, term=me.term, owner=self.owner(me), must_rebuild=lost)
         after = after.write(me, building=me.build, shadow=(ALL,) * self.bounds.members, is_loaded=False)
         after = after.write(me, versions=(0,) * self.bounds.members, started=version, applied=version)
         return "starts a build in Redis", after, me._replace(at="noting_start", identity=())

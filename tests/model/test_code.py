@@ -67,7 +67,7 @@ def play(name: str, seed: int, request: pytest.FixtureRequest) -> None:
         # A value's name says nothing but which save it is of.
         saved += [value for (value,) in database.rows if value not in saved]
         found = stage.values(), stage.marks(), stage.is_healthy()
-        healthy = model.verdict(database, world.servers[world.leads], 0) == "healthy"
+        healthy = model.status(database, world.servers[world.leads], 0) == "healthy"
         values = tuple(saved.index(value) for value in data.values)
         expected = values, sorted(member for _, member in database.marks), healthy
         assert found == expected, story

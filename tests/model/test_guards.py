@@ -15,10 +15,10 @@ from django.db import connection
 from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, ZRankError
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Build, Mark
 from django_zrank.store import Store
 from django_zrank.sync.flush import flush
-from django_zrank.sync.health import Verdict, examine, examine_holder, repair
+from django_zrank.sync.health import Status, examine, examine_holder, repair
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -83,13 +83,13 @@ def players() -> Iterator[list[Player]]:
     players = [Player(level=level, bio="a", name="ax"[level % 2]) for level in range(4)]
     yield Player.objects.bulk_create(players)
     triggers.drop("default", [After.instance().name])
-    Generation.objects.filter(index=After.instance().name).delete()
+    Build.objects.filter(index=After.instance().name).delete()
 
 
 def is_right_if_healthy() -> bool:
     """Return True if Redis holds what the newer release ranks; its index is healthy, and no mark waits."""
     after = After.instance()
-    assert examine(after) is Verdict.HEALTHY
+    assert examine(after) is Status.HEALTHY
     assert not Mark.objects.filter(index=after.name).exists()
     return contents(After) == ranked(After)
 
@@ -124,7 +124,7 @@ def test_owner(is_guarded: bool, without: Callable[[str], AbstractContextManager
     """The database of another project, which knows of no build, and has other rows."""
     stage = Stage()
     theirs = stage.values()
-    Generation.objects.filter(index=INDEX.name).delete()
+    Build.objects.filter(index=INDEX.name).delete()
     Player.objects.update(level=9)
     with without("owner"), suppress(ZRankError):
         repair(INDEX)
@@ -165,7 +165,7 @@ class Flushes:
             self.actors.popitem()[1].finish()
         call_command("sync_zrank", VIDEOS.name, verbosity=0)
         flush(VIDEOS)
-        assert examine_holder(VIDEOS) in (Verdict.HEALTHY, Verdict.BEHIND)
+        assert examine_holder(VIDEOS) in (Status.HEALTHY, Status.BEHIND)
 
     def views(self) -> int:
         self.video.refresh_from_db()
@@ -179,12 +179,12 @@ BEGUN: Final[dict[str, Callable[[], Any]]] = {
 }
 
 STEPS: Final = {
-    "looks at the database": ("SELECT batch", "SELECT generation"),
+    "looks at the database": ("SELECT batch", "SELECT build"),
     "finds that the server may lack writes": ("check_health",),
     "begins a term": ("transaction",),
     "reconciles nothing": (),
     "reconciles what is pending": ("reconcile_pending",),
-    "accepts the server": ("adopt_server",),
+    "trusts the server": ("adopt_server",),
     "takes what is pending": ("take_pending",),
     "goes on with what is in flight": ("take_pending",),
     "writes the column, and notes its number": ("confirm_flush",),
@@ -222,7 +222,7 @@ def test_flushes_and_a_failover(
 def test_history(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], pair: Pair) -> None:
     """A change that the former server takes when it is back; with the rule, it takes none."""
     story = story_without("history")
-    until = story.index("a watcher accepts the server") + 1
+    until = story.index("a watcher trusts the server") + 1
     with without("history"):
         stage = Flushes(pair)  # what it notes of the server lacks the history, too
         views = play(story[:until], stage)

@@ -36,7 +36,7 @@ class Data(NamedTuple):
     shadow: tuple[Name, ...] = ()  # the values in the build that is being made
     is_loaded: bool = False
     started: Version = 0
-    accepted: Identity = ()  # the server that was accepted last
+    trusted: Identity = ()  # the server that was trusted last
     term: Term = 0
     owner: int = 0
     must_rebuild: bool = False
@@ -56,7 +56,7 @@ class Server(NamedTuple):
 
 
 class Note(NamedTuple):
-    """The database's row of the generation."""
+    """The database's row of the build."""
 
     live: Build = ()
     building: Build = ()

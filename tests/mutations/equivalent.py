@@ -55,18 +55,18 @@ EQUIVALENT: Final[dict[str, str]] = {
                 "without `by < 0` in `if after > highest and by > 0 or after < lowest and by < 0 then`",
                 "false in place of `is_one`",
                 (
-                    "false in place of `state[1] == generation and not state[2] and state[4] == rule and ago <= 1000 "
+                    "false in place of `state[1] == build and not state[2] and state[4] == rule and ago <= 1000 "
                     "and ago >= -1000\n    and redis.call('EXISTS', pending) == 1`"
                 ),
             )
         ),
         _SPEED,
     ),
-    "increment_scores.lua increment_scores: without `state[1] == generation` in `if state[1] == generation and not"
+    "increment_scores.lua increment_scores: without `state[1] == build` in `if state[1] == build and not"
     " state[2] and state[4] == rule and ago <= 1000 and ago >= -1000 and redis.call('EXISTS', pending) == 1 then`": (
         "The root of a former build is gone, so its member isn't found, and the build is compared later."
     ),
-    "writable.lua lib/writable: true in place of `live ~= generation`": "They are compared once more.",
+    "writable.lua lib/writable: true in place of `live ~= build`": "They are compared once more.",
     "writable.lua lib/writable: true in place of `math.abs(now - (identified or 0)) > 1000`": _SPEED,
     "sums.lua lib/sums: false in place of"
     " `math.abs(held) < EXACT and math.abs(change) < EXACT and math.abs(sum) < EXACT`": _SPEED,

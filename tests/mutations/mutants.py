@@ -63,7 +63,7 @@ SCRIPTS: Final = (
         "before/start_rebuild",
         "before/check_health",
     ),
-    *("abandon_rebuild", "unlink_generation"),
+    *("abandon_rebuild", "unlink_build"),
     *("check_health", "adopt_server", "finish_replay", "lib/server"),
     *("lib/memberships", "lib/beside", "lib/bulk", "lib/permissions"),
 )

@@ -140,7 +140,7 @@ NOUNS = {
     "list": "lists",
     "ranking": "rankings",
     "batch": "batches",
-    "generation": "generations",
+    "build": "builds",
 }
 
 
@@ -168,7 +168,7 @@ def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
     said += run("zrank_status", "nickname") + run("capture_zrank", "--check")
     name = connection.ops.quote_name("index")
     with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE zrank_generation SET {name} = 'nobodys' WHERE {name} = 'competitors'")
+        cursor.execute(f"UPDATE zrank_build SET {name} = 'nobodys' WHERE {name} = 'competitors'")
         for number in range(count):
             mark = f"INSERT INTO zrank_mark ({name}, via, member) VALUES ('nobodys', NULL, %s)"
             batch = f"INSERT INTO zrank_batch ({name}, term, version, marks) VALUES ('nobodys', 0, %s, '[]')"
@@ -181,7 +181,7 @@ def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
     counts = re.findall(r"(?<![-\d.:])(\d+) ([a-z]+)", said)
     assert {word for _, word in counts} >= {*(NOUNS if count == 1 else NOUNS.values())} - {
         "rankings",
-        "generations",
+        "builds",
     }
     assert [pair for pair in counts if pair[1] in (NOUNS.values() if pair[0] == "1" else NOUNS)] == []
 

@@ -378,14 +378,14 @@ def test_tables_of_ours_in_an_engine_without_transactions(declare: Callable[...,
     """Every one of them, in turn."""
     index = declare(Competitor, "-points")
 
-    def verdict() -> str:
-        return str(json.loads(run("zrank_status", index.name, json=True))[index.name]["verdict"])
+    def status() -> str:
+        return str(json.loads(run("zrank_status", index.name, json=True))[index.name]["status"])
 
     assert "E046" not in run("check", databases=["default"])
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     with connection.cursor() as cursor:
         tables = {name for name in connection.introspection.table_names(cursor) if name.startswith("zrank_")}
-    assert tables == {"zrank_mark", "zrank_batch", "zrank_generation", "zrank_job", "zrank_capture"}
+    assert tables == {"zrank_mark", "zrank_batch", "zrank_build", "zrank_job", "zrank_capture"}
     if DATABASE == "mysql":
         tables = {"zrank_mark"}  # the only one whose keys aren't too long for MyISAM
     for table in sorted(tables - {"zrank_job"}):  # a job is written alone
@@ -393,11 +393,11 @@ def test_tables_of_ours_in_an_engine_without_transactions(declare: Callable[...,
         try:
             said = run("check", databases=["default"])
             assert f"zrank.E046) Database 'default': {table} has the engine {WITHOUT_TRANSACTIONS}" in said
-            assert verdict() == "UNCAPTURED"
+            assert status() == "TRIGGERS_MISSING"
             assert table in run("sync_zrank", index.name)
         finally:
             execute(f"ALTER TABLE {table} ENGINE=InnoDB")
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
 
 
 @only("mysql")
@@ -437,7 +437,7 @@ def test_rows_that_a_constraint_deletes(declare: Callable[..., type[RankIndex]])
         index = declare(Pet, "-score")
         said = run("check", databases=["default"])
         assert "can't watch outside_pet, which loses rows by the key outside_key ON DELETE CASCADE" in said
-        assert '"UNCAPTURED"' in run("zrank_status", index.name, json=True)
+        assert '"TRIGGERS_MISSING"' in run("zrank_status", index.name, json=True)
         assert "outside_key" in run("sync_zrank", index.name)
     finally:
         execute("DROP TABLE outside_pet", "DROP TABLE outside_owner")
@@ -695,15 +695,15 @@ class TestGalera:
                 here, there = (str(nodes[at].socket) for at in (turn % 2, 1 - turn % 2))
                 nodes[1 - turn % 2].ask("UPDATE zrank_workers.players_player SET level = level + 1")
                 project.run("-m", "django", "sync_zrank", NODE=here)
-                status = json.loads(project.run("-m", "django", "zrank_status", "--json", NODE=there))[
+                state = json.loads(project.run("-m", "django", "zrank_status", "--json", NODE=there))[
                     "player"
                 ]
-                found.add((status["verdict"], status["waiting"], status["generation"]))
+                found.add((state["status"], state["waiting"], state["build"]))
                 triggers |= {
                     (at, line) for at, node in enumerate(nodes) for line in node.ask(listed).splitlines()
                 }
-            ((verdict, waiting, _),) = found
-            assert (verdict, waiting) == ("HEALTHY", 0)
+            ((status, waiting, _),) = found
+            assert (status, waiting) == ("HEALTHY", 0)
             names = [{line.split()[0] for node, line in triggers if node == at} for at in range(2)]
             assert names[0] == names[1]
             assert len(triggers) == 2 * len(names[0]) > 6  # each was created once

@@ -44,13 +44,13 @@ def pattern(key: str) -> re.Pattern[str]:
         "…:counts": "<root>:counts",
         "<root>:region:kanto:values": "<root>:region:a:values",
         "<root>:region:kanto:counts": "<root>:region:a:counts",
-        "…:large": "zrank:{player}:intersections:large",
-        "…:sizes": "zrank:{player}:intersections:sizes",
+        "…:large": "zrank:{player}:combined_filters:large",
+        "…:sizes": "zrank:{player}:combined_filters:sizes",
         "zrank:{player}:pending:7": "zrank:{player}:pending:<number>",
         "zrank:{player}:seen:7": "zrank:{player}:seen:<number>",
     }.get(key, key)
-    spelled = spelled.replace("<root>", "zrank:{player}:<generation>").replace("player", NAME)
-    text = re.escape(spelled).replace("<generation>", r"[0-9a-f]{8}-[0-9a-f]+").replace("<number>", r"\d+")
+    spelled = spelled.replace("<root>", "zrank:{player}:<build>").replace("player", NAME)
+    text = re.escape(spelled).replace("<build>", r"[0-9a-f]{8}-[0-9a-f]+").replace("<number>", r"\d+")
     return re.compile(text.replace("…", ".+"))
 
 
@@ -86,11 +86,11 @@ def index(zrank: Redis, declare: Any) -> type[RankIndex]:  # noqa: F811
     tag = f"zrank:{{{NAME}}}"
     zrank.set(f"{tag}:watcher", 1, px=60_000)
     zrank.sadd(f"{tag}:doomed", "an-old-one")
-    zrank.zadd(f"{tag}:intersections:large", {"one-above-1-MiB": 1e12})
+    zrank.zadd(f"{tag}:combined_filters:large", {"one-above-1-MiB": 1e12})
     return index
 
 
-def status(name: str = NAME) -> dict[str, Any]:
+def state_of(name: str = NAME) -> dict[str, Any]:
     out = StringIO()
     call_command("zrank_status", name, "--json", stdout=out)
     found: dict[str, Any] = json.loads(out.getvalue())[name]
@@ -120,7 +120,7 @@ OF_DENSE = ("<root>:values", "…:counts")
 
 def marked(key: str) -> Any:
     """A key of the table, as a parameter of a test."""
-    is_combined = "intersection" in key or key in OF_COMBINED
+    is_combined = "combined_filter" in key or key in OF_COMBINED
     parts = ["combined"] if is_combined else ["dense"] if BESIDE_A_FACET.get(key, key) in OF_DENSE else []
     return pytest.param(key, marks=[pytest.mark.part(name) for name in parts])
 
@@ -137,11 +137,11 @@ def test_a_key_that_is_gone_is_noticed_and_made_good_or_does_no_harm(
     assert gone, f"no key is called {key}"
     assert zrank.delete(*gone)
     if said.startswith("rebuilt") and "otherwise harmless" not in said:
-        assert status()["verdict"] in ("EVICTED", "EMPTY")
-        generation = status()["generation"]
+        assert state_of()["status"] in ("EVICTED", "EMPTY")
+        build = state_of()["build"]
         call_command("sync_zrank", NAME, verbosity=0)
-        assert status()["generation"] != generation
-    assert status()["verdict"] == "HEALTHY"
+        assert state_of()["build"] != build
+    assert state_of()["status"] == "HEALTHY"
     verify(key)
     call_command("sync_zrank", NAME, verbosity=0)
     assert index.ranking.rank(pks[0]) == 1
@@ -161,7 +161,7 @@ def test_pending_changes_that_are_gone_are_missed_though_others_follow(
             index.scores.increment(second, 1)
             VideoRank.scores.increment(second, 1)
         for name in (NAME, "video"):
-            assert status(name)["verdict"] == "EVICTED"
+            assert state_of(name)["status"] == "EVICTED"
         call_command("sync_zrank", NAME, "video", verbosity=0)
         for name in (NAME, "video"):
             verify(f"{name} after others", name)
@@ -184,9 +184,9 @@ def test_what_an_unfinished_flush_carries_is_gone(index: type[RankIndex], zrank:
         cursor.execute("ALTER TABLE testapp_away RENAME TO testapp_video")
     (carried,) = set(keys(zrank, "zrank:{player}:pending:7")) - before
     zrank.delete(carried)
-    assert status()["verdict"] == "EVICTED"
+    assert state_of()["status"] == "EVICTED"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert status()["verdict"] == "HEALTHY"
+    assert state_of()["status"] == "HEALTHY"
     verify("carried")
     assert index.ranking.score(pk) == 2
 
@@ -198,7 +198,7 @@ def test_erasing_the_only_member_with_a_change_is_no_eviction(index: type[RankIn
     gone.delete()
     call_command("erase_zrank", NAME, str(pk), verbosity=0)
     assert not zrank.exists(f"zrank:{{{NAME}}}:pending")
-    assert status()["verdict"] == "HEALTHY"
+    assert state_of()["status"] == "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
     verify("erased")
 
@@ -207,7 +207,7 @@ def test_the_table_says_what_happens_to_every_key(zrank: Redis, index: type[Rank
     named = {name for key in table() for name in keys(zrank, key)}
     others = set(map(bytes.decode, zrank.keys(f"zrank:{{{NAME}}}*"))) - named
     assert not {
-        name for name in others if not re.search(r":intersection:.*|:(?:region:\w|values|counts)", name)
+        name for name in others if not re.search(r":combined_filter:.*|:(?:region:\w|values|counts)", name)
     }
 
 
@@ -225,7 +225,7 @@ def test_a_rebuild_that_fails_hides_no_eviction(
         patch.setattr(index, "get_queryset", fail)
         with pytest.raises(RuntimeError):
             call_command("rebuild_zrank", NAME, verbosity=0, stderr=StringIO())
-    assert status()["verdict"] != "HEALTHY"
+    assert state_of()["status"] != "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert status()["verdict"] == "HEALTHY"
+    assert state_of()["status"] == "HEALTHY"
     assert index.ranking.score(pk) == Video.objects.get(pk=pk).total == 2

@@ -1,4 +1,4 @@
-"""Groups of members who wait, and combinations of filters that many clients ask for."""
+"""Groups of members who wait, and combined filters that many clients ask for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_many_small_combinations_of_one_client_keep_nobody_from_theirs(zrank: Redis) -> None:
-    """ZRANK["MAX_COMBINATIONS"] is 100."""
+    """ZRANK["MAX_COMBINED_FILTERS"] is 100."""
     Competitor.objects.bulk_create(Competitor(points=at, region=str(at % 130)) for at in range(130))
     sync_now(CompetitorRank)
     for region in range(130):
@@ -134,7 +134,7 @@ def require_seen_at_once(queue: Any, waiting: Any, me: Any, joiner: Any, second:
 
     for _ in range(2):
         assert drawn() == set()
-        assert queue.count() == 0  # by an intersection, which is kept
+        assert queue.count() == 0  # by a combined filter, which is kept
         waiting.add(joiner, expires=timedelta(minutes=1))
         assert drawn() == {joiner}
         waiting.add(second)

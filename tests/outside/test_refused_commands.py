@@ -388,7 +388,7 @@ class Site:
 
     # What is expected
 
-    def status(self, name: str) -> dict[str, Any]:
+    def state_of(self, name: str) -> dict[str, Any]:
         out = StringIO()
         call_command("zrank_status", name, "--json", stdout=out)
         found: dict[str, Any] = json.loads(out.getvalue())[name]
@@ -404,15 +404,15 @@ class Site:
     def check(self, when: str) -> None:
         """Nothing that was acknowledged is lost, and nothing is wrong that looks right."""
         for name in (WIDE, "video"):
-            status = self.status(name)
-            if status["verdict"] == "HEALTHY" and not status["waiting"]:
+            state = self.state_of(name)
+            if state["status"] == "HEALTHY" and not state["waiting"]:
                 self.verify(name, when=f"{when}, healthy and wrong")
         while self.again:
             self.again.pop()()
         self.sync()
         for name in (WIDE, "video"):
-            status = self.status(name)
-            assert (status["verdict"], status["waiting"], status["pending"]) == ("HEALTHY", 0, 0), when
+            state = self.state_of(name)
+            assert (state["status"], state["waiting"], state["pending"]) == ("HEALTHY", 0, 0), when
             self.verify(name, when=when)
         found = {pk: [total, views] for pk, total, views in Video.objects.values_list("pk", "total", "views")}
         assert found == self.columns, when
@@ -502,7 +502,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "increment_scores": (Site.increment_plain, Site.increment_plain, "HINCRBY"),
     "leave_group": (Site.join_and_leave, Site.erase_joined, "ZREM"),
     "load_rows": (Site.increment, Site.rebuild, "HSET"),
-    "make_intersection": (Site.increment, Site.combine, "PEXPIRE"),
+    "make_combined": (Site.increment, Site.combine, "PEXPIRE"),
     "note_removal": (Site.increment, Site.sleep, "HSET"),
     "note_swept": (Site.increment, Site.sleep, "HSET"),
     "reconcile_pending": (Site.increment, Site.begin_another_history, "HSET"),
@@ -513,7 +513,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "swap_rebuilt": (Site.increment, Site.rebuild, "HDEL"),
     "take_pending": (Site.increment, Site.flush, "HDEL"),
     "touch_members": (Site.increment, Site.touch, "HSETNX"),
-    "unlink_generation": (Site.increment, Site.rebuild, "UNLINK"),
+    "unlink_build": (Site.increment, Site.rebuild, "UNLINK"),
 }
 """For each script that writes: what comes first, with all commands; the operation that calls it; and the command whose
 refusal would do, or did, the most harm."""

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 NAME = "ascending"
 
 
-def verdict() -> str:
+def status() -> str:
     out = StringIO()
     call_command("zrank_status", NAME, "--json", stdout=out)
-    return str(json.loads(out.getvalue())[NAME]["verdict"])
+    return str(json.loads(out.getvalue())[NAME]["status"])
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def rolled_back(zrank: Redis, settings: Any) -> Any:
 
 @pytest.mark.usefixtures("rolled_back")
 def test_a_server_that_was_rolled_back_is_rebuilt_though_its_identity_is_the_same() -> None:
-    assert verdict() == "LOST"
+    assert status() == "WRITES_LOST"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     call_command("verify_zrank", NAME, verbosity=0)
     assert PlayerAscending.ranking.top(1)[0].score == 100
 
@@ -59,9 +59,9 @@ def test_it_is_not_read_and_nothing_is_pushed_that_would_hide_what_is_missing() 
     for level in range(30):
         player.level = level
         player.save()
-    assert verdict() == "LOST"
+    assert status() == "WRITES_LOST"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     call_command("verify_zrank", NAME, verbosity=0)
 
 
@@ -105,9 +105,9 @@ def test_what_is_saved_afterwards_hides_no_lost_write(zrank: Redis) -> None:
     for level in range(50, 60):
         players[5].level = level
         players[5].save()
-    assert verdict() != "HEALTHY"
+    assert status() != "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     call_command("verify_zrank", NAME, verbosity=0)
     assert [PlayerAscending.ranking.score(player) for player in players[:3]] == [1000, 1001, 1002]
 
@@ -125,9 +125,9 @@ def test_a_drain_notes_nothing_on_a_server_that_lacks_writes(zrank: Redis) -> No
         Player.objects.filter(pk=players[1].pk).update(level=level)
         players[2].level = level
         players[2].save()
-    assert verdict() != "HEALTHY"
+    assert status() != "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     call_command("verify_zrank", NAME, verbosity=0)
 
 
@@ -140,6 +140,6 @@ def test_a_server_that_lacks_nothing_stays_healthy(zrank: Redis) -> None:
     held = dump(zrank)
     Player.objects.filter(pk=players[1].pk).update(level=2000)
     restore(zrank, held)
-    assert verdict() == "HEALTHY"
+    assert status() == "HEALTHY"
     call_command("sync_zrank", NAME, verbosity=0)
     assert PlayerAscending.ranking.score(players[1]) == 2000

@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, from outside: two releases that declare an index differently, both of which change scores
+"""Write-behind scores, from outside: two releases that declare an index differently, both of which change scores
 before, while and after the newer one rebuilds it."""
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ def test_values_that_make_too_many_combinations(
         assert "combinations" in caplog.text  # for the site's developers
 
 
-def test_a_combination_that_is_too_large(
+def test_a_combined_filter_that_is_too_large(
     client: APIClient, regions: list[Player], settings: Any, caplog: Any
 ) -> None:
     settings.ZRANK = {**settings.ZRANK, "MAX_SCAN": 3}
@@ -395,7 +395,7 @@ def test_a_combination_that_is_too_large(
     assert ask(client, BOARD, "is_active=true&bio=kantou")["count"] > 3
 
 
-def test_a_view_bounds_combinations(
+def test_a_view_bounds_combined_filters(
     client: APIClient, regions: list[Player], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     query = {"is_active": "true", "user__isnull": "true"}
@@ -404,7 +404,7 @@ def test_a_view_bounds_combinations(
     assert client.get("/regional/board/counts/", {"facet": "bio"}).status_code == 400  # of more values
     monkeypatch.setattr(LeaderboardViewSet, "max_scan", None)
     assert client.get(BOARD, query).status_code == 200
-    settings.ZRANK = {**settings.ZRANK, "MAX_COMBINATION_BYTES": 1}
+    settings.ZRANK = {**settings.ZRANK, "MAX_COMBINED_FILTER_BYTES": 1}
     response = client.get(BOARD, {"is_active": "true", "user__isnull": "false"})
     assert (response.status_code, response.json()["code"]) == (503, "filter_not_ready")
     assert int(response.headers["Retry-After"]) >= 1

@@ -22,6 +22,7 @@ from tests.testapp.models import Player
 __all__ = [
     "connected_as",
     "drop_by_hand",
+    "examine_all",
     "forget",
     "install",
     "installed",
@@ -30,7 +31,6 @@ __all__ = [
     "migrated",
     "only",
     "plan",
-    "status",
     "table",
     "texts",
 ]
@@ -65,9 +65,9 @@ def install(using: str = "default") -> triggers.Changes:
     return triggers.install(using, triggers.captured(using))
 
 
-def status(using: str = "default") -> triggers.Status:
+def examine_all(using: str = "default") -> triggers.TriggerReport:
     """The state of these triggers."""
-    return triggers.status(using, triggers.captured(using))
+    return triggers.examine_triggers(using, triggers.captured(using))
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def keys(index: type[RankIndex]) -> set[str]:
     """Every key of an index that there is, by the last part of its name."""
     store = Store(index.instance().name)
     found: Any = store.client.keys(f"{store.keys.tag}:*")
-    state: Any = store.client.hmget(store.keys.meta, "generation", "building")
+    state: Any = store.client.hmget(store.keys.meta, "build", "building")
     names = dict(zip(state, ("live", "shadow"), strict=True))
     parts = (key.rpartition(b":")[2] for key in found)
     return {names.get(part, part.decode()) for part in parts}

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from django_zrank import IndexUnavailable
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -44,7 +44,7 @@ def test_an_account_without_dangerous_commands_needs_info(own_server: RedisServe
     assert sync(INDEX).marks
     assert PlayerAscending.ranking.rank(player) == 1
     assert verify(INDEX).ok
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_without_info_it_is_refused(own_server: RedisServer, settings: Any) -> None:
@@ -67,8 +67,8 @@ def test_a_write_that_would_be_refused_half_way_changes_nothing(
     held = contents(CompetitorRank)
     rows[0].save()
     assert contents(CompetitorRank) == held
-    assert examine(CompetitorRank.instance()) is Verdict.HEALTHY
+    assert examine(CompetitorRank.instance()) is Status.HEALTHY
     log_in(settings, own_server, ["+@all"])
     sync(CompetitorRank)
-    assert examine(CompetitorRank.instance()) is Verdict.HEALTHY
+    assert examine(CompetitorRank.instance()) is Status.HEALTHY
     assert verify(CompetitorRank.instance()).ok

@@ -16,13 +16,13 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.capture.dialect import PREFIX
 from django_zrank.exceptions import NotBuilt, RebuildSuperseded
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Build, Mark
 from django_zrank.registry import registry
 from django_zrank.signals import repaired
 from django_zrank.store import Store
 from django_zrank.sync import rebuild as rebuilding
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, obstacle, repair
+from django_zrank.sync.health import Status, examine, obstacle, repair
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import connected_as, drop_by_hand, installed, migrated, only
@@ -61,7 +61,7 @@ def own() -> set[Any]:
 
 def believed() -> bool:
     """Return True if it is promised to be right: healthy, and no mark waits."""
-    return examine(INDEX) is Verdict.HEALTHY and not Mark.objects.filter(index=INDEX.name).exists()
+    return examine(INDEX) is Status.HEALTHY and not Mark.objects.filter(index=INDEX.name).exists()
 
 
 def command(*args: str, **options: Any) -> str:
@@ -76,13 +76,13 @@ def command(*args: str, **options: Any) -> str:
 def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired(
     hear: Callable[..., list[Any]],
 ) -> None:
-    told, gone = hear(repaired, "sender", "verdict"), min(own())
+    told, gone = hear(repaired, "sender", "status"), min(own())
     drop_by_hand(gone)
     Player.objects.update(level=7)
     assert triggers.examine_capture(INDEX).missing == [gone]
-    assert examine(INDEX) is Verdict.UNCAPTURED
+    assert examine(INDEX) is Status.TRIGGERS_MISSING
     sync(INDEX)
-    assert told == [(INDEX, Verdict.UNCAPTURED)]
+    assert told == [(INDEX, Status.TRIGGERS_MISSING)]
     assert triggers.examine_capture(INDEX).missing == []
     assert believed()
     assert_mirrors(PlayerAscending)
@@ -90,9 +90,9 @@ def test_an_index_without_a_trigger_is_not_healthy_until_it_is_repaired(
 
 def test_repairing_needs_not_look() -> None:
     drop_by_hand(*own())
-    assert repair(INDEX, look=False) is Verdict.HEALTHY
+    assert repair(INDEX, look=False) is Status.HEALTHY
     assert own() == set()
-    assert repair(INDEX) is Verdict.UNCAPTURED
+    assert repair(INDEX) is Status.TRIGGERS_MISSING
     assert own()
 
 
@@ -107,9 +107,9 @@ def test_other_indexes_are_as_they_were() -> None:
 def test_capture_by_signals_needs_no_trigger(settings: Any) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
     drop_by_hand(*own())
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     settings.ZRANK = {}
-    assert examine(INDEX) is Verdict.UNCAPTURED
+    assert examine(INDEX) is Status.TRIGGERS_MISSING
 
 
 def test_who_may_not_make_triggers_works_off_marks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_who_may_not_make_triggers_works_off_marks(monkeypatch: pytest.MonkeyPat
 
     with connection.execute_wrapper(refuse):
         assert sync(INDEX).marks == 5
-        assert examine(INDEX) is Verdict.UNCAPTURED
+        assert examine(INDEX) is Status.TRIGGERS_MISSING
     assert_mirrors(PlayerAscending)
 
 
@@ -135,7 +135,7 @@ def test_who_puts_triggers_back_waits_for_no_writer_for_long(elsewhere: Callable
     with transaction.atomic():
         Player.objects.update(level=8)
         elsewhere(sync, INDEX)
-        assert elsewhere(examine, INDEX) is Verdict.UNCAPTURED
+        assert elsewhere(examine, INDEX) is Status.TRIGGERS_MISSING
     sync(INDEX)
     assert believed()
     assert_mirrors(PlayerAscending)
@@ -181,11 +181,11 @@ def named(self: RankIndex) -> Any:
 @pytest.mark.parametrize("reads", [{"get_queryset": named}, {"facets": ("name",)}], ids=["filter", "facet"])
 def test_a_release_that_reads_more(release: Callable[..., RankIndex], reads: dict[str, Any]) -> None:
     index = release(**reads)
-    assert examine(index) is not Verdict.HEALTHY
+    assert examine(index) is not Status.HEALTHY
     with pytest.raises(NotBuilt, match="run migrate or rebuild_zrank"):
         sync(index)
     rebuild(index)
-    assert examine(index) is Verdict.HEALTHY
+    assert examine(index) is Status.HEALTHY
     Player.objects.filter(level=1).update(name="guest")
     assert sync(index).marks == 1
     assert_mirrors(type(index))
@@ -210,16 +210,16 @@ def test_a_release_that_is_never_started(release: Callable[..., RankIndex]) -> N
     release(get_queryset=named)
     migrated()
     both = own()
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     triggers.TriggerSet(INDEX.get_using(), []).drop(before)
     sync(INDEX)
     assert own() == both - before
-    assert examine(INDEX) is Verdict.UNCAPTURED
-    assert "or run capture_zrank with this one" in obstacle(INDEX, Verdict.UNCAPTURED)
+    assert examine(INDEX) is Status.TRIGGERS_MISSING
+    assert "or run capture_zrank with this one" in obstacle(INDEX, Status.TRIGGERS_MISSING)
     triggers.install(INDEX.get_using(), [INDEX])  # as capture_zrank does
     sync(INDEX)
     assert own() == before
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
@@ -234,17 +234,17 @@ def test_two_releases_at_once(release: Callable[..., RankIndex]) -> None:
         assert triggers.examine_capture(index).missing == []
     sync(INDEX)
     assert own() == both, "the older release changes no trigger"
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     sync(newer)
     assert own() == both - before
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)
     assert own() == both - before
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     rebuild(INDEX)  # rolled back, without a migration
     assert own() == before
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     assert_mirrors(PlayerAscending)
 
 
@@ -257,25 +257,25 @@ def test_a_worker_that_rebuilds_while_another_release_takes_the_index(
 ) -> None:
     """It had found that it may. It ends where the other build went first, and otherwise keeps that one out."""
     newer = release(get_queryset=named)
-    verdicts: list[Verdict] = []
+    statuses: list[Status] = []
 
     def take() -> None:
         migrated()
         with suppress(RebuildSuperseded):
             sync(newer)
-        verdicts.append(examine(newer))
+        statuses.append(examine(newer))
 
     if moment == "before it begins":
         just_before(monkeypatch, rebuilding.Build, "start", lambda: elsewhere(take))
         with pytest.raises(NotBuilt, match="its build belongs to another release"):
             rebuild(INDEX, polite=True)
-        assert verdicts == [Verdict.HEALTHY]
+        assert statuses == [Status.HEALTHY]
     else:
         just_before(monkeypatch, rebuilding, "select", lambda: elsewhere(take))
         rebuild(INDEX, polite=True)
-        assert verdicts == [Verdict.CHANGED]
+        assert statuses == [Status.OTHER_DECLARATION]
         sync(newer)
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
 
 
 class Stopped(Exception):
@@ -301,10 +301,10 @@ def test_a_rebuild_of_an_older_release_that_ends_early(
     assert both > after
     sync(newer)
     assert own() == both
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     sync(INDEX)
     assert own() == both - after
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_triggers_of_a_build_that_is_being_made_stay(
@@ -317,7 +317,7 @@ def test_triggers_of_a_build_that_is_being_made_stay(
     rebuild(INDEX)
     assert triggers.examine_capture(INDEX).missing == []
     assert triggers.examine_capture(INDEX).outdated == []
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 # Two aliases of one database
@@ -541,7 +541,7 @@ def test_triggers_of_an_account_that_is_gone_are_replaced(how: Callable[[RankInd
         pass
     with pytest.raises(DatabaseError, match="1449"):
         save()
-    assert examine(INDEX) is Verdict.UNCAPTURED
+    assert examine(INDEX) is Status.TRIGGERS_MISSING
     with pytest.raises(CommandError):
         command("--check")
     how(INDEX)
@@ -561,7 +561,7 @@ def test_what_can_not_be_told_is_no_cause_for_alarm(number: int) -> None:
     """A server that is read-only for a moment, and a lock that somebody else holds."""
 
     def refuse(execute: Any, sql: str, *args: Any) -> Any:
-        if sql.startswith("INSERT INTO `zrank_generation`"):
+        if sql.startswith("INSERT INTO `zrank_build`"):
             raise OperationalError(number, "refused")
         return execute(sql, *args)
 
@@ -576,7 +576,7 @@ def test_triggers_of_an_account_that_may_leave_no_marks() -> None:
             cursor.execute(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}@localhost")
         with pytest.raises(DatabaseError, match="denied"):
             save()
-        assert examine(INDEX) is Verdict.UNCAPTURED
+        assert examine(INDEX) is Status.TRIGGERS_MISSING
         for index in triggers.captured("default"):
             sync(index)
         save()
@@ -602,10 +602,10 @@ def test_triggers_that_were_dropped_by_another_setting_are_missed(settings: Any)
     migrated()
     assert own() == set()
     settings.ZRANK = {}
-    assert examine(INDEX) is Verdict.UNCAPTURED
+    assert examine(INDEX) is Status.TRIGGERS_MISSING
     sync(INDEX)
     assert own() == before
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 @pytest.mark.part("shards")
@@ -613,15 +613,15 @@ def test_releases_of_another_number_of_shards_take_no_turns(release: Callable[..
     newer = release(shards=2)
     migrated()
     sync(newer)
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     rebuild(INDEX)  # rolled back
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(newer)
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 @pytest.mark.part("shards")
@@ -640,7 +640,7 @@ def test_nobody_takes_turns_while_a_build_of_another_number_of_shards_begins(
     just_before(monkeypatch, rebuilding, "select", lambda: elsewhere(look))
     rebuild(newer)
     assert len(refused) == 1
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
 
 
 def test_a_worker_builds_an_index_that_no_release_has_built(release: Callable[..., RankIndex]) -> None:
@@ -648,10 +648,10 @@ def test_a_worker_builds_an_index_that_no_release_has_built(release: Callable[..
     newer = release(get_queryset=named)
     migrated()
     Store.of(INDEX).unlink_all()
-    Generation.objects.filter(index=INDEX.name).delete()
+    Build.objects.filter(index=INDEX.name).delete()
     sync(INDEX)
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     sync(newer)
-    assert examine(newer) is Verdict.HEALTHY
+    assert examine(newer) is Status.HEALTHY
     with pytest.raises(NotBuilt, match="its build belongs to another release"):
         sync(INDEX)

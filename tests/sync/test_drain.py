@@ -13,7 +13,7 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
@@ -22,7 +22,7 @@ from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks
 from django_zrank.sync import push as push_module
 from django_zrank.sync.drain import drain, drain_soon
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
@@ -311,7 +311,7 @@ def test_a_mark_that_cant_be_processed_keeps_no_replay_from_its_end(
 ) -> None:
     store, bad = Store.of(INDEX), waiting_marks(INDEX).first()
     assert bad
-    Generation.objects.filter(index=INDEX.name).update(replayed_from=bad.pk, replayed_to=bad.pk)
+    Build.objects.filter(index=INDEX.name).update(replayed_from=bad.pk, replayed_to=bad.pk)
     store.client.hset(store.keys.meta, "behind", "2")
     assert store.check_health().behind == "2"
 
@@ -329,8 +329,8 @@ def test_where_no_build_is_recorded_marks_and_batches_are_left(players: list[Pla
     """A restored database may have them without the row that they belong to."""
     drain(INDEX)
     mark(*(player.pk for player in players))
-    Generation.objects.filter(index=INDEX.name).delete()
-    build = {INDEX: (Store.of(INDEX).learn().generation, 1)}
+    Build.objects.filter(index=INDEX.name).delete()
+    build = {INDEX: (Store.of(INDEX).learn().build, 1)}
     marks.retire(INDEX, marks.waiting_ids(INDEX, 100), build)
     marks.forget_batches(INDEX, -1)
     assert waiting_marks(INDEX).count() == 20
@@ -357,7 +357,7 @@ def test_a_replay_leaves_marks_again_and_deletes_their_batches(players: list[Pla
 def test_a_replay_for_another_note_changes_nothing(players: list[Player]) -> None:
     drain(INDEX)
     note = recorded(INDEX)
-    Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
+    Build.objects.filter(index=INDEX.name).update(term=F("term") + 1)
     assert marks.replay(INDEX, emptied("another"), noted=note) is None
     assert not waiting_marks(INDEX).exists()
     assert Batch.objects.filter(index=INDEX.name).count() == 1
@@ -377,7 +377,7 @@ def test_a_replay_that_is_not_finished_is_part_of_the_next(players: list[Player]
     assert marks.replay(INDEX, emptied("a fourth"), noted=last) == 0
 
 
-def test_a_drain_unlinks_generations_that_were_replaced(players: list[Player], due: list[float]) -> None:
+def test_a_drain_unlinks_builds_that_were_replaced(players: list[Player], due: list[float]) -> None:
     store = Store.of(INDEX)
     store.client.sadd(store.keys.doomed, "a")
     store.client.zadd(store.keys.at("a").root, {"1": 1})
@@ -460,7 +460,7 @@ def test_marks_of_related_rows_are_left_to_the_declaration_that_is_built() -> No
     Profile.objects.create(account=Account.objects.create(club=club), points=1)
     Mark.objects.all().delete()
     related = mark(club.pk, index="account", via="club_id")
-    Generation.objects.filter(index="account").update(generation="ffffffff-another")
+    Build.objects.filter(index="account").update(build="ffffffff-another")
     with pytest.raises(NotBuilt):
         drain(AccountRank.instance())
     assert list(Mark.objects.all()) == related
@@ -483,8 +483,8 @@ def test_refuses_inside_a_transaction() -> None:
 @pytest.mark.parametrize(
     ("known", "error"),
     [
-        ({"generation": "of its successor"}, IndexUnhealthy),
-        ({"term": F("term") + 1}, IndexUnhealthy),  # a replica that took over holds the same generation
+        ({"build": "of its successor"}, IndexUnhealthy),
+        ({"term": F("term") + 1}, IndexUnhealthy),  # a replica that took over holds the same build
         ({}, IndexUnavailable),
     ],
     ids=["replaced", "replaced by its own copy", "not built"],
@@ -494,7 +494,7 @@ def test_a_server_that_is_another_one_eats_no_marks(
 ) -> None:
     """Partitioned away, it still takes writes; but the database knows of a newer one by now."""
     if known:
-        Generation.objects.filter(index="ascending").update(**known)
+        Build.objects.filter(index="ascending").update(**known)
     else:
         zrank.flushall()
     with pytest.raises(error):
@@ -520,8 +520,8 @@ def test_old_marks_are_purged_and_it_is_noted(
     mark(players[0].pk)
     drain(INDEX, limit=1)
     assert not Batch.objects.filter(index="ascending").exists()
-    assert Generation.objects.get(pk="ascending").purged == int(INDEX.ranking.store.check_health().applied)
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert Build.objects.get(pk="ascending").purged == int(INDEX.ranking.store.check_health().applied)
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_says_what_it_did(players: list[Player], hear: Callable[..., list[Any]]) -> None:

@@ -17,9 +17,9 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.combined import intersections
+from django_zrank.combined import making
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
-from django_zrank.models import Batch, Generation, Job, Mark
+from django_zrank.models import Batch, Build, Job, Mark
 from django_zrank.redis.trust import recorded
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
@@ -56,7 +56,7 @@ def rows_with(*spellings: Any) -> set[str]:
     """The tables that do."""
     return {
         model.__name__
-        for model in (Mark, Batch, Generation, Job)
+        for model in (Mark, Batch, Build, Job)
         for row in model.objects.exclude(index__startswith="ticket-").values_list()
         if any(str(text) in str(row) for text in spellings)
     }
@@ -96,7 +96,7 @@ def leave_traces(index: type[RankIndex]) -> None:
     assert index.ranking.filter(group="live", flag=True).count() == 21
 
 
-def test_an_intersection_that_was_given_up_names_nobody(
+def test_a_combined_filter_that_was_given_up_names_nobody(
     declare: Declare, zrank: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It remembers the last member that was read."""
@@ -104,7 +104,7 @@ def test_an_intersection_that_was_given_up_names_nobody(
     Ticket.objects.create(pk=MEMBER, integer=20)
     Ticket.objects.create(integer=30)
     rebuild(index.instance())
-    monkeypatch.setattr(intersections, "_PAGE", 1)
+    monkeypatch.setattr(making, "_PAGE", 1)
     with pytest.raises(FilterNotReady):
         index.ranking.within(seconds=0).exclude(group="live").count()
     assert any(key.endswith(":making") for key in keys_with(zrank, *SPELLINGS))
@@ -121,7 +121,7 @@ def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
     with pytest.raises(StillRanked, match=str(MEMBER)):
         erase(MEMBER)
     kinds = {key.split("}:")[1].partition(":")[0] for key in keys_with(zrank, *SPELLINGS)}
-    assert kinds >= {"recent", "pending", "touched", "group", "seen", "intersection"}
+    assert kinds >= {"recent", "pending", "touched", "group", "seen", "combined_filter"}
     assert keys_with(zrank, *SPELLINGS) == before
 
     Ticket.objects.filter(pk=MEMBER).delete()
@@ -263,7 +263,7 @@ def test_a_member_that_never_was(zrank: Redis) -> None:
 
 def test_shards_of_another_number_are_named(zrank: Redis) -> None:
     name = NicknameRank.instance().name
-    Generation.objects.create(index=f"{name}/2:0.0", generation="retired")
+    Build.objects.create(index=f"{name}/2:0.0", build="retired")
     assert NicknameRank.erase("nobody-at-all").remains == {"former shards": None}
 
 

@@ -17,7 +17,7 @@ from django_zrank.models import Batch, Mark
 from django_zrank.sync import drain as drains
 from django_zrank.sync import marks
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.health import Status, examine, repair
 from django_zrank.sync.in_step import breaker
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
@@ -111,7 +111,7 @@ def sync_until_right(tries: int = 3) -> None:
 def assert_right() -> None:
     """The promise: no mark waits, the index is healthy, and Redis holds what the database holds."""
     assert not waiting_marks(INDEX).exists()
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     assert_mirrors(PlayerAscending)
 
 
@@ -126,7 +126,7 @@ class TestBackAndForth:
     def failovers(self, front: Link, a: RedisServer, b: RedisServer, wire: Link) -> None:
         b.follow(wire.port)
         change_all(50)
-        sync()  # which accepts that a first replica has attached
+        sync()  # which trusts it although a first replica has attached
         assert a.ask("WAIT", 1, 5000) == 1
         wire.cut()  # the replica falls behind
         change_all(60)
@@ -136,7 +136,7 @@ class TestBackAndForth:
         a.promote()
 
     def test_what_was_lost_is_noticed_and_replayed(self) -> None:
-        assert examine(INDEX) is not Verdict.HEALTHY
+        assert examine(INDEX) is not Status.HEALTHY
         assert read_until_refused(2)
         sync()
         assert_right()
@@ -170,19 +170,19 @@ class TestBackAndForth:
             b.follow(wire.port)
             wire.cut()
             repair(INDEX)
-            assert examine(INDEX) is Verdict.BEHIND
+            assert examine(INDEX) is Status.BEHIND
         b.promote()
         lead(front, b)
         repair(INDEX)
         assert waiting_marks(INDEX).exists()
-        assert examine(INDEX) is Verdict.BEHIND
+        assert examine(INDEX) is Status.BEHIND
         assert read_until_refused(2)
         sync()
         assert_right()
 
 
 class TestTheFirstOneComesBack:
-    """A was cut off, B was promoted, accepted and written to; B dies, and A comes back without a restart."""
+    """A was cut off, B was promoted, trusted and written to; B dies, and A comes back without a restart."""
 
     @pytest.fixture(autouse=True)
     def failovers(self, front: Link, a: RedisServer, b: RedisServer) -> None:
@@ -198,7 +198,7 @@ class TestTheFirstOneComesBack:
         lead(front, a)
 
     def test_what_it_missed_is_noticed_and_replayed(self) -> None:
-        assert examine(INDEX) is not Verdict.HEALTHY
+        assert examine(INDEX) is not Status.HEALTHY
         assert read_until_refused(2)
         sync()
         assert_right()
@@ -218,7 +218,7 @@ class TestSplitBrain:
         b.promote()
 
     def test_the_one_that_was_left_is_kept(self, front: Link, a: RedisServer, b: RedisServer) -> None:
-        """B is accepted and works marks off; A's newest write is later than those. Then B is thrown away."""
+        """B is trusted and works marks off; A's newest write is later than those. Then B is thrown away."""
         lead(front, b)
         sync()
         change_all(60)
@@ -231,7 +231,7 @@ class TestSplitBrain:
         assert_right()
 
     def test_the_new_one_is_kept(self, front: Link, a: RedisServer, b: RedisServer) -> None:
-        """A works marks off until B is accepted, and takes away none after that."""
+        """A works marks off until B is trusted, and takes away none after that."""
         change_all(60)
         drain(INDEX)
         lead(front, b)
@@ -246,7 +246,7 @@ class TestSplitBrain:
         assert_right()
 
     def test_to_and_fro(self, front: Link, a: RedisServer, b: RedisServer) -> None:
-        """Each is accepted in turn, works marks off and takes pushes, and never hears of the other."""
+        """Each is trusted in turn, works marks off and takes pushes, and never hears of the other."""
         for level, server in enumerate([b, a, b, a], 60):
             lead(front, server)
             for player in Player.objects.all()[:2]:
@@ -259,7 +259,7 @@ class TestSplitBrain:
     def test_a_reader_on_the_abandoned_side_is_turned_away(
         self, front: Link, a: RedisServer, b: RedisServer, settings: Any
     ) -> None:
-        """Another process accepts B. To A nothing has happened, but the database notes another."""
+        """Another process trusts B. To A nothing has happened, but the database notes another."""
         PlayerAscending.ranking.top(3)
         use_redis(settings, b.url)
         with manage("sync_zrank", "ascending") as process:
@@ -331,7 +331,7 @@ def test_a_drain_that_a_failover_overtakes(
         monkeypatch.undo()
         b.promote()
         lead(front, b)
-        assert repair(INDEX) is Verdict.RESTARTED
+        assert repair(INDEX) is Status.RESTARTED
         if not is_fenced:
             monkeypatch.setattr(marks, "lock", locked_anyway)
         return marks.unmark(*args, **kwargs)
@@ -343,7 +343,7 @@ def test_a_drain_that_a_failover_overtakes(
     if is_fenced:
         assert_right()
     else:
-        assert examine(INDEX) is Verdict.HEALTHY  # nobody would ever know
+        assert examine(INDEX) is Status.HEALTHY  # nobody would ever know
         with pytest.raises(AssertionError):
             assert_mirrors(PlayerAscending)
 

@@ -11,11 +11,11 @@ from redis import Redis
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
-from django_zrank.models import Batch, Generation
+from django_zrank.models import Batch, Build
 from django_zrank.redis import trust
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.health import Status, examine, repair
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.builds import shadow, start
@@ -37,28 +37,28 @@ def change(level: int) -> None:
 
 
 def test_at_rest(rebuilds: list[RankIndex]) -> None:
-    assert examine(INDEX) is repair(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is repair(INDEX) is Status.HEALTHY
     assert rebuilds == []
 
 
 def test_a_rebuild_after_the_note_was_read_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = trust.recorded
 
-    def read_then_rebuild(part: RankIndex) -> Generation:
+    def read_then_rebuild(part: RankIndex) -> Build:
         row = recorded(part)
         monkeypatch.setattr(trust, "recorded", recorded)
         rebuild(INDEX)
         return row
 
     monkeypatch.setattr(trust, "recorded", read_then_rebuild)
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_what_is_processed_while_it_is_looked_at_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server has answered; then another process drains, and leaves a batch beyond what it said."""
     change(50)
     just_after(monkeypatch, Store, "check_health", lambda: drain(INDEX))
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: list[RankIndex]) -> None:
@@ -76,48 +76,46 @@ def test_a_lost_suffix_is_replayed_without_a_rebuild(zrank: Redis, rebuilds: lis
         zrank.restore(key, 0, value)
     zrank.hset(store.keys.meta, "server", "the server before")
 
-    assert examine(INDEX) is Verdict.RESTARTED
+    assert examine(INDEX) is Status.RESTARTED
     assert max(contents(PlayerAscending).values()) == 50
-    assert repair(INDEX) is Verdict.RESTARTED
-    assert examine(INDEX) is Verdict.BEHIND
+    assert repair(INDEX) is Status.RESTARTED
+    assert examine(INDEX) is Status.BEHIND
     assert drain(INDEX) == 2
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     assert rebuilds == []
     assert_mirrors(PlayerAscending)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.LOST, Verdict.EMPTY, Verdict.FOREIGN])
-def test_what_can_not_be_replayed_is_rebuilt(
-    zrank: Redis, rebuilds: list[RankIndex], verdict: Verdict
-) -> None:
+@pytest.mark.parametrize("status", [Status.WRITES_LOST, Status.EMPTY, Status.UNKNOWN_BUILD])
+def test_what_can_not_be_replayed_is_rebuilt(zrank: Redis, rebuilds: list[RankIndex], status: Status) -> None:
     """A loss older than what is kept, an emptied server, and a build of another one."""
-    row = Generation.objects.filter(index="ascending")
-    if verdict is Verdict.LOST:
+    row = Build.objects.filter(index="ascending")
+    if status is Status.WRITES_LOST:
         zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
         row.update(purged_term=2**53 + 1)
-    elif verdict is Verdict.EMPTY:
+    elif status is Status.EMPTY:
         zrank.flushall()
     else:
-        row.update(generation="of another server")
-    assert repair(INDEX) is verdict
+        row.update(build="of another server")
+    assert repair(INDEX) is status
     assert rebuilds == [INDEX]
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
     assert_mirrors(PlayerAscending)
 
 
 def test_a_rebuild_killed_after_its_swap_is_noted(rebuilds: list[RankIndex]) -> None:
-    generation = INDEX.ranking.store.check_health().generation
-    Generation.objects.filter(index="ascending").update(generation="the one before", building=generation)
-    assert repair(INDEX) is Verdict.UNNOTED
-    assert examine(INDEX) is Verdict.HEALTHY
+    build = INDEX.ranking.store.check_health().build
+    Build.objects.filter(index="ascending").update(build="the one before", building=build)
+    assert repair(INDEX) is Status.BUILD_NOT_RECORDED
+    assert examine(INDEX) is Status.HEALTHY
     assert rebuilds == []
 
 
 def test_a_running_rebuild_is_left_alone(zrank: Redis) -> None:
     zrank.flushall()
-    start(INDEX.ranking.store, "running", owner=Generation.objects.get(index="ascending").owner)
-    assert repair(INDEX) is Verdict.BUILDING
-    zrank.hset(INDEX.ranking.store.keys.meta, "generation", "foreign")
+    start(INDEX.ranking.store, "running", owner=Build.objects.get(index="ascending").owner)
+    assert repair(INDEX) is Status.BUILDING
+    zrank.hset(INDEX.ranking.store.keys.meta, "build", "foreign")
     with pytest.raises(RebuildSuperseded):
         repair(INDEX)
 
@@ -128,18 +126,18 @@ def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: lis
     store = INDEX.ranking.store
     start(store, "killed")
     zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
-    assert repair(INDEX) is Verdict.EMPTY
+    assert repair(INDEX) is Status.EMPTY
     assert rebuilds == [INDEX]
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_a_rebuild_of_a_server_that_lost_writes_that_dies_leaves_it_unbelieved(zrank: Redis) -> None:
     zrank.hset(INDEX.ranking.store.keys.meta, "server", "the server before")
     start(INDEX.ranking.store, "dies")
     INDEX.ranking.store.abandon_rebuild("dies")
-    assert examine(INDEX) is Verdict.LOST
+    assert examine(INDEX) is Status.WRITES_LOST
     repair(INDEX)
-    assert examine(INDEX) is Verdict.HEALTHY
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_a_rebuild_that_is_needed_is_not_forgotten_at_the_next_restart(zrank: Redis) -> None:
@@ -151,7 +149,7 @@ def test_a_rebuild_that_is_needed_is_not_forgotten_at_the_next_restart(zrank: Re
     change(50)
     drain(INDEX)
     zrank.hset(meta, "server", "the server between")
-    assert examine(INDEX) is Verdict.LOST
+    assert examine(INDEX) is Status.WRITES_LOST
 
 
 def test_a_rebuild_that_ends_while_a_reader_looks_turns_nobody_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +175,7 @@ class TestReads:
         assert INDEX.ranking.count() == 10
 
     def test_are_believed_again_only_when_the_replay_is_done(self) -> None:
-        term = Generation.objects.get(index="ascending").term
+        term = Build.objects.get(index="ascending").term
         Batch.objects.create(index="ascending", term=term, version=10**9, marks=[[None, "1"]])
         repair(INDEX)
         with pytest.raises(IndexUnhealthy):
@@ -211,7 +209,7 @@ def test_a_real_server_that_is_killed(
         rebuilds.clear()
         repair(INDEX)
         drain(INDEX)
-        assert examine(INDEX) is Verdict.HEALTHY
+        assert examine(INDEX) is Status.HEALTHY
         assert_mirrors(PlayerAscending)
         assert rebuilds == ([] if loss == "restart from a dump" else [INDEX])
         assert keys(PlayerAscending) <= {"live", "meta", "recent"}
@@ -227,7 +225,7 @@ def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(
     zrank: Redis, rebuilds: list[RankIndex]
 ) -> None:
     first, after = Player.objects.order_by("pk")[0], Redeclared.instance()
-    assert examine(after) is Verdict.CHANGED
+    assert examine(after) is Status.OTHER_DECLARATION
     with pytest.raises(NotBuilt, match="built from another declaration"):
         Redeclared.ranking.top(3)
     with pytest.raises(NotBuilt, match="another declaration"):
@@ -235,9 +233,9 @@ def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(
     with pytest.raises(NotBuilt, match="run migrate"):
         repair(after)
     install("default", [after])
-    assert repair(after) is Verdict.CHANGED
+    assert repair(after) is Status.OTHER_DECLARATION
     assert rebuilds == [after]
-    assert examine(after) is Verdict.HEALTHY
+    assert examine(after) is Status.HEALTHY
     assert_mirrors(after)
     assert Redeclared.ranking.top(1)[0].values == (0, True)
     with pytest.raises(NotBuilt, match="another declaration"):  # the old release, still running
@@ -247,7 +245,7 @@ def test_a_changed_declaration_is_rebuilt_once_its_release_has_migrated(
 
 def test_the_old_release_writes_nothing_into_the_rebuild_of_the_new_one(zrank: Redis) -> None:
     after = Redeclared.instance()
-    store, building = after.ranking.store, after.new_generation()
+    store, building = after.ranking.store, after.new_build()
     assert start(store, building)
     with pytest.raises(NotBuilt):
         push(INDEX, [Player.objects.order_by("pk")[0].pk])
@@ -268,7 +266,7 @@ def test_the_old_release_writes_nothing_into_the_rebuild_of_the_new_one(zrank: R
 )
 def test_what_makes_a_declaration_another(attributes: dict[str, Any], same: bool) -> None:
     index = type("Another", (PlayerAscending,), attributes).instance()
-    assert index.declares(INDEX.new_generation()) is same
+    assert index.declares(INDEX.new_build()) is same
     assert index.declares("a build of an earlier release of this app")
 
 

@@ -12,11 +12,11 @@ from django.db import connection, connections
 from redis import Redis
 
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine, repair
+from django_zrank.sync.health import Status, examine, repair
 from django_zrank.sync.marks import next_marks, replay, unmark, waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -86,7 +86,7 @@ class TestRebuilds:
             rebuild(INDEX)
             b.follow(a.port)
             call_command("sync_zrank", "ascending", stdout=StringIO())
-            assert examine(INDEX) is Verdict.HEALTHY
+            assert examine(INDEX) is Status.HEALTHY
             term = recorded(INDEX).term
 
             def fail_over() -> None:
@@ -98,26 +98,26 @@ class TestRebuilds:
             with pytest.raises(RebuildSuperseded):
                 rebuild(INDEX)
             health = Store(INDEX.name, INDEX.layout).check_health()
-            assert (health.is_accepted, health.building) == (False, "")
+            assert (health.is_trusted, health.building) == (False, "")
             call_command("sync_zrank", "ascending", stdout=StringIO())
             assert recorded(INDEX).term > term
-            assert examine(INDEX) is Verdict.HEALTHY
+            assert examine(INDEX) is Status.HEALTHY
 
     def test_one_of_an_older_term_notes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another server was accepted since: its index is not to be taken for another build."""
-        before, row = recorded(INDEX), Generation.objects.filter(index=INDEX.name)
+        """Another server was trusted since: its index is not to be taken for another build."""
+        before, row = recorded(INDEX), Build.objects.filter(index=INDEX.name)
         another = {"term": before.term + 1, "server": "another"}
         just_before(monkeypatch, Store, "start_rebuild", lambda: row.update(**another))
         with pytest.raises(RebuildSuperseded):
             rebuild(INDEX)
         after = recorded(INDEX)
-        assert (after.generation, after.building) == (before.generation, before.building)
+        assert (after.build, after.building) == (before.build, before.building)
         assert not Store(INDEX.name, INDEX.layout).check_health().building
 
     def test_what_is_sent_twice_begins_once(self, zrank: Redis) -> None:
         """The client sends it again where the reply is lost."""
         store = Store(INDEX.name, INDEX.layout)
-        row, building = recorded(INDEX), INDEX.new_generation()
+        row, building = recorded(INDEX), INDEX.new_build()
         how: dict[str, Any] = {"owner": row.owner, "server": row.server, "term": row.term, "polite": True}
         assert store.start_rebuild(building, **how)
         assert store.start_rebuild(building, **how)
@@ -130,13 +130,13 @@ class TestAnOlderDatabase:
 
     @pytest.fixture(params=["row of last week", "no row"])
     def restored(self, request: pytest.FixtureRequest, zrank: Redis) -> None:
-        backup = Generation.objects.get(index=INDEX.name)
-        Generation.objects.filter(index=INDEX.name).update(term=backup.term + 20)
+        backup = Build.objects.get(index=INDEX.name)
+        Build.objects.filter(index=INDEX.name).update(term=backup.term + 20)
         zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
-        assert examine(INDEX) is Verdict.HEALTHY
+        assert examine(INDEX) is Status.HEALTHY
         change_all(50)
         drain(INDEX)
-        Generation.objects.filter(index=INDEX.name).delete()
+        Build.objects.filter(index=INDEX.name).delete()
         Batch.objects.all().delete()
         if request.param != "no row":
             backup.save(force_insert=True)
@@ -146,22 +146,22 @@ class TestAnOlderDatabase:
     def test_is_rebuilt_at_once(self, restored: None) -> None:
         """As docs/guarantees.md advises."""
         call_command("rebuild_zrank", "ascending", stdout=StringIO())
-        assert examine(INDEX) is Verdict.HEALTHY
+        assert examine(INDEX) is Status.HEALTHY
         assert_mirrors(PlayerAscending)
 
     def test_adopts_nothing(self, zrank: Redis) -> None:
-        backup = Generation.objects.get(index=INDEX.name)
+        backup = Build.objects.get(index=INDEX.name)
         zrank.hset(INDEX.ranking.store.keys.meta, "term", backup.term + 20)
         change_all(10)
         Mark.objects.all().delete()
-        assert repair(INDEX) is Verdict.FOREIGN
-        assert examine(INDEX) is Verdict.HEALTHY
+        assert repair(INDEX) is Status.UNKNOWN_BUILD
+        assert examine(INDEX) is Status.HEALTHY
         assert_mirrors(PlayerAscending)
 
     def test_another_database_takes_its_place_under_a_term_of_its_own(self, zrank: Redis) -> None:
         """Whatever term both are at: what the other one pushes belongs nowhere any more."""
         theirs = begin_write(INDEX.ranking.store)
-        Generation.objects.filter(index=INDEX.name).update(owner="this one", generation="x")
+        Build.objects.filter(index=INDEX.name).update(owner="this one", build="x")
         rebuild(INDEX)
         assert int(begin_write(INDEX.ranking.store).term) > int(theirs.term)
 
@@ -184,7 +184,7 @@ class TestEviction:
     @pytest.mark.parametrize("gone", ["recent", "shadow"])
     def test_what_a_rebuild_stands_on(self, zrank: Redis, gone: str, write: bool) -> None:
         store, keys = Store(INDEX.name, INDEX.layout), INDEX.ranking.store.keys
-        row, building = recorded(INDEX), INDEX.new_generation()
+        row, building = recorded(INDEX), INDEX.new_build()
         assert store.start_rebuild(building, owner=row.owner, server=row.server, term=row.term)
         assert load_rows(store, building, [("1", 1, b"")])
         assert apply_changes(store, begin_write(store), [("2", 20, b"")])
@@ -208,9 +208,9 @@ class TestEviction:
         else:
             Competitor.objects.filter(region="kantou").earliest("pk").delete()
         drain(index)
-        assert examine(index) is Verdict.LOST
+        assert examine(index) is Status.WRITES_LOST
         call_command("sync_zrank", index.name, stdout=StringIO())
-        assert examine(index) is Verdict.HEALTHY
+        assert examine(index) is Status.HEALTHY
         assert_mirrors(CompetitorRank)
 
 

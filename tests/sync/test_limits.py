@@ -19,7 +19,7 @@ from django_zrank.exceptions import Busy
 from django_zrank.signals import drained
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -87,7 +87,7 @@ class TestSteadyWrites:
                 for _ in range(2):
                     call_command("sync_zrank", "ascending", stdout=StringIO())
                     assert waiting_marks(INDEX).exists()
-                    assert examine(INDEX) is Verdict.HEALTHY
+                    assert examine(INDEX) is Status.HEALTHY
                     assert len(PlayerAscending.ranking.top(10)) == 10
             assert len(batches) < 10
             drain(INDEX)

@@ -19,7 +19,7 @@ from django_zrank.capture.dialect import Trigger
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
 from django_zrank.registry import registry
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.servers import wait_for
@@ -173,7 +173,7 @@ def test_a_column_that_is_not_read_any_more_can_be_dropped(old: Any) -> None:
         cursor.execute("UPDATE testapp_old SET points = points + 1")
     marks("old")
     rebuild(index())
-    assert not triggers.status("default", triggers.captured("default")).outdated
+    assert not triggers.examine_triggers("default", triggers.captured("default")).outdated
     with connection.cursor() as cursor:
         cursor.execute("UPDATE testapp_old SET points = points + 1")
     assert len(marks("old")) == 5
@@ -221,10 +221,10 @@ def test_a_migration_that_fails_while_the_old_release_goes_on(old: Any, operatio
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE testapp_old RENAME COLUMN level TO score")
     old.objects.update(score=7)
-    healthy = examine(index()) is Verdict.HEALTHY and not marks_wait()
+    healthy = examine(index()) is Status.HEALTHY and not marks_wait()
     assert not healthy
     sync(index())
-    assert examine(index()) is Verdict.HEALTHY
+    assert examine(index()) is Status.HEALTHY
     assert not marks_wait()
     assert_mirrors(type(index()))
     old.objects.update(score=8)
@@ -245,9 +245,9 @@ def test_a_second_migration_that_fails_after_the_first_one_has_committed(old: An
             first.apply(ProjectState.from_apps(apps), editor)
         fail()
     old.objects.update(score=7)
-    assert examine(index()) is Verdict.UNCAPTURED or marks_wait()
+    assert examine(index()) is Status.TRIGGERS_MISSING or marks_wait()
     sync(index())
-    assert examine(index()) is Verdict.HEALTHY
+    assert examine(index()) is Status.HEALTHY
     assert_mirrors(type(index()))
 
 
@@ -309,5 +309,5 @@ def test_the_table_of_marks_can_be_remade_on_sqlite() -> None:
         app="zrank",
     )
     assert installed() == before
-    assert triggers.status("default", triggers.captured("default")).works
+    assert triggers.examine_triggers("default", triggers.captured("default")).works
     Mark.objects.all().delete()

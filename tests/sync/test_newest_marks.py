@@ -452,7 +452,7 @@ def test_a_save_still_pushes_a_member_that_moves_without_a_write(
 def test_a_save_still_pushes_a_member_of_an_index_with_extensions(
     player: Player, monkeypatch: pytest.MonkeyPatch, pushes: Pushes
 ) -> None:
-    """It returns idle members, and flushes scores that begin in Redis."""
+    """It returns idle members, and flushes write-behind scores."""
     monkeypatch.setattr(signal_handlers, "declared", lambda index: index.name == "ascending")
     player.save()
     assert [name for name, _ in pushes] == ["ascending"]

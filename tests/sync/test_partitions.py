@@ -13,7 +13,7 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.exceptions import CaptureError
 from django_zrank.models import Mark
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
 from tests.sync.capturing import install, installed, marks, only
@@ -56,7 +56,7 @@ def ranked(rank_table: Callable[..., type[RankIndex]]) -> Callable[..., RankInde
 
 
 def healthy(index: RankIndex) -> bool:
-    return examine(index) is Verdict.HEALTHY and not Mark.objects.filter(index=index.name).exists()
+    return examine(index) is Status.HEALTHY and not Mark.objects.filter(index=index.name).exists()
 
 
 @pytest.mark.parametrize("table", ["part", "part_2", "part_2a"])
@@ -156,7 +156,7 @@ def test_what_a_changed_set_leaves_behind_goes(ranked: Callable[..., RankIndex])
     before = installed()
     execute("ALTER TABLE part DETACH PARTITION part_1")
     sync(index)
-    assert not triggers.status("default", [index]).outdated
+    assert not triggers.examine_triggers("default", [index]).outdated
     assert len(installed()) < len(before)
 
 
@@ -169,9 +169,9 @@ def test_a_set_of_partitions_that_returns(ranked: Callable[..., RankIndex]) -> N
         ("ALTER TABLE part DETACH PARTITION apart", 0),
     ]:
         execute(statement)
-        assert examine(index) is Verdict.UNCAPTURED
+        assert examine(index) is Status.TRIGGERS_MISSING
         sync(index)
-        assert (examine(index), index.ranking.count()) == (Verdict.HEALTHY, members)
+        assert (examine(index), index.ranking.count()) == (Status.HEALTHY, members)
     assert_mirrors(type(index))
 
 
@@ -196,12 +196,12 @@ def test_a_column_that_the_owner_of_the_table_renames(ranked: Callable[..., Rank
     execute("INSERT INTO part VALUES (1, 5)", "ALTER TABLE part RENAME score TO points")
     with pytest.raises(DatabaseError):
         execute("UPDATE part SET points = 6")
-    assert examine(index) is Verdict.UNCAPTURED
+    assert examine(index) is Status.TRIGGERS_MISSING
     with suppress(DatabaseError):  # rows can't be read by the former name
         sync(index)
     execute("UPDATE part SET points = 7")
-    assert examine(index) is Verdict.UNCAPTURED, "changes of the new column go unnoticed"
+    assert examine(index) is Status.TRIGGERS_MISSING, "changes of the new column go unnoticed"
     execute("ALTER TABLE part RENAME points TO score")
     sync(index)
-    assert examine(index) is Verdict.HEALTHY
+    assert examine(index) is Status.HEALTHY
     assert index.ranking.score(1) == 7

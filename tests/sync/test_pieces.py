@@ -157,4 +157,4 @@ def test_a_rebuild_is_killed_between_two_pieces(between: Between, zrank: Redis) 
     settle()
     rebuild(INDEX)
     roots = {key.decode().split(":")[2] for key in zrank.scan_iter("*}:*-*")}
-    assert roots == {store.learn().generation}
+    assert roots == {store.learn().build}

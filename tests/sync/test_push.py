@@ -228,9 +228,7 @@ def test_a_kept_token_is_given_up_with_its_build(round_trips: list[str]) -> None
     round_trips.clear()
     save("a", 3)
     assert round_trips == ["begin_write", "apply_changes"]
-    module._kept.keep(
-        (INDEX.name, INDEX.get_using()), begin_write(Store.of(INDEX))._replace(generation="former")
-    )
+    module._kept.keep((INDEX.name, INDEX.get_using()), begin_write(Store.of(INDEX))._replace(build="former"))
     round_trips.clear()
     save("a", 4)
     assert round_trips == ["apply_changes", "begin_write", "apply_changes"]
@@ -374,7 +372,7 @@ def test_a_push_gives_up_where_rebuilds_never_cease(monkeypatch: pytest.MonkeyPa
 
 def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that takes its place before the second batch need not have the first one."""
-    generation, read, batches = Store(INDEX.name).learn().generation, module.read, []
+    build, read, batches = Store(INDEX.name).learn().build, module.read, []
 
     def overtaken(index: Any, pks: Any, *stores: Any) -> Any:
         batches.append(pks)
@@ -387,7 +385,7 @@ def test_members_count_as_written_under_the_build_of_the_first_batch(monkeypatch
     pushed = module.Push(InStep(INDEX.holders))
     pushed.write({INDEX: ["a", "b"]})
     assert batches == [["a"], ["b"], ["b"]]
-    assert pushed.written[INDEX].generation == generation
+    assert pushed.written[INDEX].build == build
 
 
 def test_a_push_right_after_a_rebuild_reads_by_the_queryset_of_that(
@@ -422,7 +420,7 @@ def test_an_index_that_was_never_built_takes_nothing(zrank: Any, caplog: pytest.
 # Values that have no rank
 
 
-@pytest.mark.parametrize("field", ["generation", "building"])
+@pytest.mark.parametrize("field", ["build", "building"])
 def test_nothing_is_pushed_beside_a_build_of_another_declaration(field: str) -> None:
     epoch = begin_write(Store.of(INDEX))
     assert module.known(INDEX, epoch) == epoch

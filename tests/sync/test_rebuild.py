@@ -19,7 +19,7 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.exceptions import NotBuilt, RebuildSuperseded
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.store import LOAD_LIMIT, Change, Store
 from django_zrank.sync import rebuild as module
 from django_zrank.sync.marks import waiting_marks
@@ -541,7 +541,7 @@ def test_one_whose_server_was_replaced_takes_no_mark_away(
 ) -> None:
     """It was put in place; then another server took over; then the database notes it."""
     mark("n1")
-    row = Generation.objects.filter(index="nickname")
+    row = Build.objects.filter(index="nickname")
     just_before(monkeypatch, module, "retire", lambda: row.update(term=F("term") + 1))
     rebuild(INDEX)
     assert waiting_marks(INDEX).count() == 1

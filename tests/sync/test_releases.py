@@ -22,13 +22,13 @@ from redis import Redis
 from django_zrank import RankIndex, declaration
 from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, StillRanked
-from django_zrank.models import Capture, Generation, Mark
+from django_zrank.models import Build, Capture, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.view import View
 from django_zrank.recommendations import condition, parse_point
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
@@ -68,7 +68,7 @@ def players(zrank: Redis, transactional_db: None) -> Iterator[list[Player]]:
         [Player(level=level, bio="abx"[level % 3], name="axx"[level % 3]) for level in range(30)]
     )
     triggers.drop("default", ["released"])
-    Generation.objects.filter(index="released").delete()
+    Build.objects.filter(index="released").delete()
 
 
 def ranked(index: type[RankIndex[Any]]) -> dict[str, float]:
@@ -106,7 +106,7 @@ def test_an_older_watcher_leaves_nothing_wrong(players: list[Player], migrate: s
         change(level)
     sync(after)
     assert contents(After) == ranked(After)
-    assert examine(after) is Verdict.HEALTHY
+    assert examine(after) is Status.HEALTHY
     assert not Mark.objects.filter(index="released").exists()
 
 
@@ -120,9 +120,9 @@ def test_an_older_drain_leaves_marks_that_only_the_newer_release_understands(
     players: list[Player], mark: dict[str, Any], is_live: bool
 ) -> None:
     sync(Before.instance())
-    row = Generation.objects.filter(index="released")
+    row = Build.objects.filter(index="released")
     newer = f"{After.instance().declaration}-1"
-    row.update(**({"generation": newer} if is_live else {"building": newer}))
+    row.update(**({"build": newer} if is_live else {"building": newer}))
     Mark.objects.all().delete()
     Mark.objects.create(index="released", **mark)
     with pytest.raises(NotBuilt, match="another declaration"):

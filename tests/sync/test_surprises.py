@@ -16,7 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Mark
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.rebuild import rebuild
 from tests.sync.conftest import refused_within
@@ -63,9 +63,9 @@ class TestEviction:
     )
     def test_a_key_of_an_index(self, zrank: Redis, index: RankIndex, part: str) -> None:
         assert zrank.unlink(key_of(zrank, index.name, part)) == 1
-        assert examine(index) is not Verdict.HEALTHY
+        assert examine(index) is not Status.HEALTHY
         sync(index.name)
-        assert examine(index) is Verdict.HEALTHY
+        assert examine(index) is Status.HEALTHY
         assert_mirrors(type(index))
 
     def test_the_ranking_of_a_facet(self, zrank: Redis) -> None:
@@ -81,7 +81,7 @@ class TestEviction:
         zrank.unlink(key_of(zrank, "ascending"))
         Player.objects.earliest("pk").save()
         drain(INDEX)
-        assert examine(INDEX) is not Verdict.HEALTHY
+        assert examine(INDEX) is not Status.HEALTHY
         sync("ascending")
         assert_mirrors(PlayerAscending)
 
@@ -98,7 +98,7 @@ class TestEviction:
             sync("ascending")
             sync("competitors")
         assert rebuilds == []
-        assert examine(INDEX) is examine(FACETED) is Verdict.HEALTHY
+        assert examine(INDEX) is examine(FACETED) is Status.HEALTHY
         assert list(PlayerAscending.ranking.top(3)) == []
         assert_mirrors(PlayerAscending, CompetitorRank)
 
@@ -160,8 +160,8 @@ class TestClock:
             assert process.stdout is not None
             assert process.stdout.readline() == "loaded\n"
             process.kill()
-        assert examine(INDEX) is Verdict.BUILDING
+        assert examine(INDEX) is Status.BUILDING
         was_ahead("ascending")
         sync("ascending")
-        assert examine(INDEX) is Verdict.HEALTHY
+        assert examine(INDEX) is Status.HEALTHY
         assert_mirrors(PlayerAscending)

@@ -28,13 +28,13 @@ from django_zrank.sync.rebuild import rebuild
 from tests.sync.capturing import (
     connected_as,
     drop_by_hand,
+    examine_all,
     forget,
     install,
     installed,
     marks,
     migrated,
     only,
-    status,
     table,
     texts,
 )
@@ -354,7 +354,7 @@ def test_an_inherited_column() -> None:
 def test_marks_lie_where_the_model_lives(settings: Any) -> None:
     for alias in connections:
         assert Mark._meta.db_table in connections[alias].introspection.table_names()
-        assert status(alias).works
+        assert examine_all(alias).works
     settings.DATABASE_ROUTERS = ["tests.testapp.routers.RemoteRouter"]
     for alias in connections:
         migrated(alias)
@@ -402,7 +402,7 @@ def test_any_name(declare: Callable[..., RankIndex], name: str) -> None:
     assert marks(name) == ["a"]
     Nickname.objects.all().delete()
     assert marks(name) == ["a"]
-    assert status().works
+    assert examine_all().works
 
 
 def test_the_names_of_triggers_are_short_enough() -> None:
@@ -623,11 +623,11 @@ def test_triggers_are_dropped_and_restored() -> None:
     assert (set(changes.dropped), installed(), functions()) == (set(before), {}, 0)
     Player.objects.create(level=5)
     assert not Mark.objects.exists()
-    found = status()
+    found = examine_all()
     assert (set(found.missing), found.outdated, found.unexpected) == (set(before), [], [])
     assert set(install().created) == set(before)
     assert (installed(), functions()) == (before, functions_before)
-    assert status().works
+    assert examine_all().works
     names = Mark.objects.filter(member=None).values_list("index", flat=True)
     assert set(names) == {index.name for index in triggers.captured("default")}
     assert marks() == [None]
@@ -638,7 +638,7 @@ def test_one_trigger_that_is_missing() -> None:
     before = installed()
     gone = next(trigger for trigger in before if trigger.name.startswith(f"{PREFIX}nickname_"))
     drop_by_hand(gone)
-    assert status().missing == [gone]
+    assert examine_all().missing == [gone]
     assert install() == ([gone], [])
     assert installed() == before
     assert list(Mark.objects.values_list("index", "member")) == [("nickname", None)]
@@ -651,7 +651,7 @@ def test_outdated_triggers_are_replaced(declare: Callable[..., RankIndex]) -> No
     rows = Nickname.objects.extra(where=["1 = 1"])
     attributes = {"name": "declared", "get_queryset": lambda self: rows}
     index = type("Changed", (NicknameRank,), attributes).instance()
-    found = triggers.status("default", [index])
+    found = triggers.examine_triggers("default", [index])
     assert (set(found.outdated), len(found.missing)) == (set(before), len(before))
     changes = triggers.install("default", [index])
     assert set(changes.dropped) == set(before)
@@ -698,7 +698,7 @@ def test_triggers_of_others_are_left_alone() -> None:
         for name in names:
             cursor.execute(f"CREATE TRIGGER {name} BEFORE INSERT ON testapp_nickname FOR EACH ROW {body}")
         try:
-            assert status().works
+            assert examine_all().works
             triggers.drop("default")
             assert not installed()
         finally:
@@ -719,9 +719,9 @@ def test_a_disabled_trigger_is_missing_on_postgresql() -> None:
     ]
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE testapp_nickname DISABLE TRIGGER {trigger.name}")
-    assert status().missing == [trigger]
+    assert examine_all().missing == [trigger]
     install()
-    assert status().works
+    assert examine_all().works
     marks()
     Nickname.objects.bulk_create([Nickname(nick="a", score=1)])
     Nickname.objects.update(score=2)
@@ -783,7 +783,7 @@ def test_migrating_to_zero_and_back(zrank: Any) -> None:
     try:
         assert installed() == {}
         Player.objects.create(level=5).delete()
-        missing = status().missing
+        missing = examine_all().missing
         assert {trigger.owner for trigger in missing} == {trigger.owner for trigger in before}
         migrated()
         assert installed() == {}
@@ -804,15 +804,15 @@ def test_a_table_that_is_not_there_yet(declare: Callable[..., RankIndex]) -> Non
 
     try:
         declare(Later, "-score")
-        assert status().missing
+        assert examine_all().missing
         with connection.schema_editor() as editor:
             editor.execute("CREATE TABLE testapp_later (id integer)")  # and not yet the column
         migrated()
-        assert status().missing
+        assert examine_all().missing
         with connection.schema_editor() as editor:
             editor.execute("ALTER TABLE testapp_later ADD score integer")
         migrated()
-        assert status().works
+        assert examine_all().works
     finally:
         with connection.schema_editor() as editor:
             editor.execute("DROP TABLE testapp_later")

@@ -20,7 +20,7 @@ from django.db import connection
 from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.models import Mark
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from tests.sync.capturing import installed, only
 from tests.sync.conftest import execute
 from tests.sync.mirror import assert_mirrors
@@ -148,10 +148,10 @@ def test_a_table_that_was_restored_alone(rank_table: Callable[..., type[RankInde
     dumped = subprocess.run(dump, check=True, capture_output=True).stdout
     execute("UPDATE watched SET score = 9", "DELETE FROM watched WHERE id = 2")
     assert synced() == ""
-    assert (index.ranking.count(), examine(index.instance())) == (1, Verdict.HEALTHY)
+    assert (index.ranking.count(), examine(index.instance())) == (1, Status.HEALTHY)
     subprocess.run(restore, check=True, input=dumped, capture_output=True)
     assert any("watched" in trigger.table for trigger in installed()), "the triggers came with it"
-    assert examine(index.instance()) is Verdict.UNCAPTURED
+    assert examine(index.instance()) is Status.TRIGGERS_MISSING
     assert synced() == ""
     assert_mirrors(index)
     assert index.ranking.score(2) == 6

@@ -23,12 +23,12 @@ from redis.exceptions import NoPermissionError
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import captured, drop, install
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.signals import drift_found
 from django_zrank.store import Store
 from django_zrank.sync import verify as verification
 from django_zrank.sync.drain import drain
-from django_zrank.sync.health import Verdict
+from django_zrank.sync.health import Status
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -146,8 +146,8 @@ def test_an_empty_redis(zrank: Redis) -> None:
     players(25)
     zrank.delete(live(PlayerAscending))
     report = verify(INDEX, batch_size=10)
-    assert (report.compared, report.ok, report.verdict) == (False, False, Verdict.EVICTED)
-    assert verify(INDEX, repair=True, batch_size=10).verdict_before is Verdict.EVICTED
+    assert (report.compared, report.ok, report.status) == (False, False, Status.EVICTED)
+    assert verify(INDEX, repair=True, batch_size=10).status_before is Status.EVICTED
     assert_mirrors(PlayerAscending)
 
 
@@ -513,7 +513,7 @@ def test_writers_during_the_verification(zrank: Redis, elsewhere: Callable[..., 
 
 
 def test_a_rebuild_meanwhile(steps: int) -> None:
-    """Reads of the old generation say nothing of the new one: verified again."""
+    """Reads of the old build say nothing of the new one: verified again."""
     builds: list[int] = []
     tried = range(1, steps, 2)  # the first verification may take a step more
     for step in tried:
@@ -531,17 +531,17 @@ def test_rebuilds_without_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "interrupt"),
-    [(Verdict.EMPTY, interrupted), (Verdict.RESTARTED, comparing)],
+    ("status", "interrupt"),
+    [(Status.EMPTY, interrupted), (Status.RESTARTED, comparing)],
     ids=["EMPTY", "RESTARTED"],
 )
-def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callable[..., Any]) -> None:
+def test_redis_lost_meanwhile(zrank: Redis, status: Status, interrupt: Callable[..., Any]) -> None:
     """At each step, and at every other one with a change of all members."""
     suspects()
     steps = count_steps(lambda: verify(INDEX, batch_size=4), interrupt)
 
     def lose(mark: bool) -> None:
-        if verdict is Verdict.EMPTY:
+        if status is Status.EMPTY:
             zrank.flushall()
         else:
             zrank.hset(Store("ascending").keys.meta, "server", "another server")
@@ -557,7 +557,7 @@ def test_redis_lost_meanwhile(zrank: Redis, verdict: Verdict, interrupt: Callabl
             assert step > steps / 2
             assert counts(report) == (1, 1, 0)
         else:
-            assert (report.verdict, report.drift) == (verdict, 0)
+            assert (report.status, report.drift) == (status, 0)
         Mark.objects.filter(member=str(pks[0])).delete()
 
 
@@ -566,7 +566,7 @@ def test_redis_lost_after_the_comparison(zrank: Redis, monkeypatch: pytest.Monke
     players(5)
     just_after(monkeypatch, verification, "_compare", zrank.flushall)
     report = verify(INDEX)
-    assert (report.verdict, report.compared, report.drift, report.ok) == (Verdict.EMPTY, True, 0, False)
+    assert (report.status, report.compared, report.drift, report.ok) == (Status.EMPTY, True, 0, False)
 
 
 def test_refuses_inside_a_transaction() -> None:
@@ -637,12 +637,12 @@ def test_missing_triggers() -> None:
     report = verify(INDEX)
     assert len(report.capture.missing) in (3, 4)
     assert all("zrank_capture_ascending" in trigger.name for trigger in report.capture.missing)
-    assert (report.verdict, report.drift, report.ok) == (Verdict.UNCAPTURED, 0, False)
+    assert (report.status, report.drift, report.ok) == (Status.TRIGGERS_MISSING, 0, False)
     update(pks[0])
     assert counts(verify(INDEX)) == (0, 0, 1)
     report = verify(INDEX, repair=True)  # which leaves a mark for all members
     assert (report.drift, report.capture.missing) == (0, [])
-    assert (report.verdict_before, report.ok) == (Verdict.UNCAPTURED, True)
+    assert (report.status_before, report.ok) == (Status.TRIGGERS_MISSING, True)
     assert_mirrors(PlayerAscending)
 
 
@@ -674,34 +674,34 @@ def test_a_database_without_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def note(**values: Any) -> None:
-    Generation.objects.filter(index="ascending").update(**values)
+    Build.objects.filter(index="ascending").update(**values)
 
 
 def put(field: str, value: str) -> None:
     Store("ascending").client.hset(Store("ascending").keys.meta, field, value)
 
 
-DAMAGES: dict[Verdict, Callable[[], Any]] = {
-    Verdict.EMPTY: lambda: Store("ascending").client.flushall(),
-    Verdict.FOREIGN: lambda: note(generation="another"),
-    Verdict.RESTARTED: lambda: put("server", "another server"),
-    Verdict.BEHIND: lambda: put("behind", "1"),
-    Verdict.UNNOTED: lambda: note(building=F("generation"), generation="before"),  # MySQL: from left to right
+DAMAGES: dict[Status, Callable[[], Any]] = {
+    Status.EMPTY: lambda: Store("ascending").client.flushall(),
+    Status.UNKNOWN_BUILD: lambda: note(build="another"),
+    Status.RESTARTED: lambda: put("server", "another server"),
+    Status.BEHIND: lambda: put("behind", "1"),
+    Status.BUILD_NOT_RECORDED: lambda: note(building=F("build"), build="before"),  # MySQL: from left to right
 }
 
 
-@pytest.mark.parametrize("verdict", DAMAGES, ids=lambda verdict: verdict.name)
-def test_an_index_that_is_not_healthy(verdict: Verdict) -> None:
+@pytest.mark.parametrize("status", DAMAGES, ids=lambda status: status.name)
+def test_an_index_that_is_not_healthy(status: Status) -> None:
     """It is not compared, unless it is what marks lead to, and repaired."""
     pks = players(5)
-    DAMAGES[verdict]()
-    compared = verdict is Verdict.BEHIND
+    DAMAGES[status]()
+    compared = status is Status.BEHIND
     if not compared:  # to process a mark would end the replay
         Player.objects.filter(pk=pks[0]).update(level=50)
     report = verify(INDEX)
-    assert (report.verdict, report.compared, report.drift, report.ok) == (verdict, compared, 0, False)
+    assert (report.status, report.compared, report.drift, report.ok) == (status, compared, 0, False)
     report = verify(INDEX, repair=True)
-    assert (report.verdict, report.verdict_before, report.ok) == (Verdict.HEALTHY, verdict, True)
+    assert (report.status, report.status_before, report.ok) == (Status.HEALTHY, status, True)
     assert_mirrors(PlayerAscending)
 
 

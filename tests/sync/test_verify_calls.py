@@ -19,7 +19,7 @@ from django_zrank.queries.request import Request
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import verify as verification
-from django_zrank.sync.health import Verdict
+from django_zrank.sync.health import Status
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.signal_handlers import disable_sync
 from django_zrank.sync.verify import verify
@@ -175,7 +175,7 @@ def test_redis_killed_between_two_calls(own_server: RedisServer, at: int) -> Non
         interrupted_at(at, own_server.kill)
     own_server.start()
     report = verify(INDEX, repair=True)
-    assert (report.ok, report.verdict_before) == (True, Verdict.EMPTY)
+    assert (report.ok, report.status_before) == (True, Status.EMPTY)
     assert_mirrors(CompetitorRank)
 
 
@@ -189,7 +189,7 @@ def test_a_rebuild_that_another_one_is_at_is_superseded(
     def evict(index: Any) -> Any:
         done = sync(index)
         zrank.delete(f"{store.live.root}:memberships")
-        start(store, INDEX.new_generation())
+        start(store, INDEX.new_build())
         return done
 
     monkeypatch.setattr(verification, "sync", evict)

@@ -88,7 +88,7 @@ def test_any_corruption_is_found_and_repaired(zrank: Redis, index: RankIndex, ex
         assert verify(index, repair=True, batch_size=4).ok
         assert state(index, zrank) == right
         roots = {key.decode().split(":")[2] for key in zrank.scan_iter(f"{Store(index.name).keys.tag}:*-*")}
-        assert roots <= {Store(index.name).learn().generation}
+        assert roots <= {Store(index.name).learn().build}
 
     run()
 

@@ -14,7 +14,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Build, Mark
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks as marks_module
 from django_zrank.sync import watch as watch_module
@@ -185,9 +185,9 @@ def test_an_index_does_not_rest_while_there_is_something_to_do(
     zrank.hset(INDEX.ranking.store.keys.meta, "behind", "rebuild")
     assert _resting(both) == both - {INDEX}
     zrank.hdel(INDEX.ranking.store.keys.meta, "behind")
-    Generation.objects.filter(index=INDEX.name).update(term=F("term") + 1)
+    Build.objects.filter(index=INDEX.name).update(term=F("term") + 1)
     assert _resting(both) == both - {INDEX}
-    Generation.objects.filter(index=INDEX.name).update(term=F("term") - 1)
+    Build.objects.filter(index=INDEX.name).update(term=F("term") - 1)
     assert _resting(both) == both
     zrank.flushall()
     assert _resting(both) == set()

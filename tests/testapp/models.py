@@ -230,7 +230,7 @@ class WeekResult(models.Model):
 
 
 class Video(models.Model):
-    """Scores that begin in Redis, of every kind that may."""
+    """Write-behind scores, of every kind that may."""
 
     views = models.IntegerField(default=0, null=True)
     total = models.BigIntegerField(default=0)

@@ -69,8 +69,8 @@ def _no_term() -> None:
     """Leave the term out of the fence and of the replay: only versions are compared."""
     lock, batch_of = marks.lock, marks.batch_of
 
-    def any_term(index: Any, generation: str, term: int) -> Any:
-        return lock(index, generation, trust.recorded(index).term)
+    def any_term(index: Any, build: str, term: int) -> Any:
+        return lock(index, build, trust.recorded(index).term)
 
     def without_term(index: Any, of: Any, written: Any) -> Any:
         return batch_of(index, of, written._replace(term=0))
@@ -101,7 +101,7 @@ def _no_guard_key() -> None:
 def _no_capture() -> None:
     """Take it for granted that the triggers are there."""
     health.restore = lambda index: []  # type: ignore[assignment]
-    health.with_capture = lambda index, verdict: verdict
+    health.with_capture = lambda index, status: status
 
 
 BREAKS: Final[dict[str, Callable[[], None]]] = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django_zrank import RankIndex
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.store import Store
-from django_zrank.sync.health import Verdict, examine
+from django_zrank.sync.health import Status, examine
 from tests.keyspace import everything, expected
 from tests.sync.mirror import standing
 
@@ -67,8 +67,8 @@ def _compare(part: RankIndex, members: Mapping[str, Any]) -> tuple[int, list[Wro
 
 def live_root(store: Store) -> str:
     """As Redis has it now: what this process has learnt of it may be old."""
-    generation: Any = store.client.hget(store.keys.meta, "generation")
-    return store.keys.at((generation or b"").decode()).root
+    build: Any = store.client.hget(store.keys.meta, "build")
+    return store.keys.at((build or b"").decode()).root
 
 
 def _story(index: RankIndex, member: str) -> str:
@@ -79,7 +79,7 @@ def _story(index: RankIndex, member: str) -> str:
     batches = Batch.objects.filter(index=index.name).order_by("-term", "-version")
     places = [(batch.term, batch.version) for batch in batches if [None, member] in batch.marks]
     state = {key.decode(): value.decode() for key, value in store.client.hgetall(store.keys.meta).items()}
-    noted = Generation.objects.filter(index=index.name).values()
+    noted = Build.objects.filter(index=index.name).values()
     return (
         f"recent {place}; marks {told or 'none'}, drained at {places[:4]}; meta {state}; noted {list(noted)}"
     )
@@ -92,7 +92,7 @@ def waiting(indexes: Iterable[RankIndex]) -> int:
 
 def is_in_step(indexes: Sequence[RankIndex]) -> bool:
     """Return True if no mark is left and every index is healthy."""
-    return not waiting(indexes) and all(examine(index) is Verdict.HEALTHY for index in indexes)
+    return not waiting(indexes) and all(examine(index) is Status.HEALTHY for index in indexes)
 
 
 def stray_keys(indexes: Iterable[RankIndex]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``python -m tests.torture.releases``: scores that begin in Redis, across rolling deploys, while everything is killed.
+"""``python -m tests.torture.releases``: write-behind scores, across rolling deploys, while everything is killed.
 
 As ``tests.torture.scores``; but every process is of one of three releases, which declare the same indexes differently:
 one ranks densely, and one has no ``write_behind``. Changes are made, flushed and rebuilt by processes of all of them at
@@ -217,9 +217,7 @@ class ReleasesDriver(Driver):
 
         wait_for(has_loaded, 60)
         return [
-            next(
-                one for one in ways if one.instance().declares(Store(one.instance().name).learn().generation)
-            )
+            next(one for one in ways if one.instance().declares(Store(one.instance().name).learn().build))
             for ways in zip(*self.releases, strict=True)
         ]
 

@@ -1,4 +1,4 @@
-"""``python -m tests.torture.scores``: scores that begin in Redis, while everything is killed.
+"""``python -m tests.torture.scores``: write-behind scores, while everything is killed.
 
 Processes increment, submit and save, and log what they are about to do and what was acknowledged. Flushers, watchers,
 rebuilds, the database and Redis are killed meanwhile. A change whose reply was lost is sent again under its own key, by
@@ -330,7 +330,7 @@ def dawdle() -> None:
 
 def settle_without_number() -> None:
     """Settle a flush after its commit: the number is noted later, in a transaction of its own."""
-    from django_zrank.models import Generation
+    from django_zrank.models import Build
     from django_zrank.transactions import briefly
     from django_zrank.write_behind import flush
 
@@ -338,7 +338,7 @@ def settle_without_number() -> None:
         writing = flush._Writing(index, column)
         briefly(index.get_using(), lambda: writing.write(flight.changes), patience=patience)
         time.sleep(0.1 * random.random())
-        row = Generation.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
+        row = Build.objects.filter(index=index.name, term=term, flushed=flight.number - 1)
         row.update(flushed=flight.number, flushed_term=term)
         return writing
 

@@ -71,9 +71,9 @@ def without(names: Sequence[str], title: str, tests: Sequence[str] | None) -> Ou
         delete(folder, names)
         began = monotonic()
         smoke = call(folder, "-m", "tests.without_parts.smoke")
-        seconds, output, verdict = monotonic() - began, "", "ok"
+        seconds, output, status = monotonic() - began, "", "ok"
         if smoke.returncode:
-            verdict, output = "FAILED", smoke.stdout
+            status, output = "FAILED", smoke.stdout
         said = ""
         if tests is not None and any(PARTS[name].runs_tests for name in names):
             said = "run on it"
@@ -83,7 +83,7 @@ def without(names: Sequence[str], title: str, tests: Sequence[str] | None) -> Ou
             said = re.sub(r"[= ]* in .*", "", last).strip("= ")
             if run.returncode:
                 said, output = f"FAILED: {said}", output + run.stdout
-        return Outcome(title, verdict, seconds, said, output)
+        return Outcome(title, status, seconds, said, output)
 
 
 def main() -> int:

@@ -102,9 +102,9 @@ PARTS: Final = {
             "tests/test_candidates.py",
             "tests/test_ceiling_of_reads.py",
         ),
-        r"zrank\.combined\b|CombinedView|\b(Scope|Clause)\b|[Ii]ntersections?_|make_intersection|deal_tested|gathered"
-        r"|FilterNotReady|max_scan|max_combination|filter_timeout",
-        ((_INDEX, "combinations.append"),),
+        r"zrank\.combined\b|CombinedView|\b(Scope|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
+        r"|FilterNotReady|max_scan|max_combined_filter|filter_timeout",
+        ((_INDEX, "combined_filters.append"),),
     ),
     "dense": Part(
         ("django_zrank/dense", "tests/parts/dense"),
@@ -114,7 +114,7 @@ PARTS: Final = {
     "groups": Part(
         (
             "django_zrank/groups",
-            "tests/combined/test_intersections.py",
+            "tests/combined/test_making.py",
             "tests/combined/test_uniformity_of_filters.py",
             "tests/outside/test_clients.py",
             "tests/outside/test_connections.py",

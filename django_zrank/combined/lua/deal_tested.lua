@@ -2,15 +2,15 @@
 -- Deal among the members that pass several tests, as deal.lua deals in one ranking: cards are tested when they are dealt.
 --
 -- If all members that pass the tests are in a group that is small compared with the ranking, its members are gathered, and
--- only they are dealt: testing those of the ranking would take longer, and a kept intersection wouldn't have new members.
+-- only they are dealt: testing those of the ranking would take longer, and a kept combined filter wouldn't have new members.
 --
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index
 --       meta     hash of the index
 --       seen     sorted set of members shown to the asking one -> until when, in microseconds
---       intersection  sorted set of the members that pass the tests, if it has been made
+--       combined_filter  sorted set of the members that pass the tests, if it has been made
 --       …        the sorted sets that 'tests' are about
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
@@ -36,26 +36,26 @@
 --                (rankings of stored members, or groups of primary keys) and the number of its sets
 --       gathering  '' to gather the members of small groups if that is quicker; 'yes' or 'no'
 -- Returns what deal.lua returns, with nil for a card that fails the tests, which a whole side leaves out; and 'gathered', or
---         'made' if the intersection exists, or ''. {'not gathered'} if groups are too large to be gathered; the errors of
+--         'made' if the combined filter exists, or ''. {'not gathered'} if groups are too large to be gathered; the errors of
 --         lib/built.lua.
 -- Cost  O((below_most + above_most + 2 * small) * (tests + log(size))), and about log2(ties) look-ups if a side is mostly
 --       ties; 1 ms for each 300 members that are gathered.
 
-local ranking, live, meta, seen, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
+local ranking, live, meta, seen, combined_filter = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local build, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
   barred, below, above, tests, gathering = unpack(ARGV)
 local FIRST_TEST = 6
 local MOST = 1000 -- members that are gathered; with more, a call would take longer than 5 ms
 local call = redis.call
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-require_live(meta, generation)
+require_live(meta, build)
 local me, refusal = asking_member(live, member, own, score, stored, layout)
 if refusal then
   return {refusal}
 end
-local checks, now, aside = parse_tests(tests, KEYS, FIRST_TEST, live), clock(), intersection .. ':gathered'
-local found, passes = call('EXISTS', intersection) == 1 and 'made' or '', nil
+local checks, now, aside = parse_tests(tests, KEYS, FIRST_TEST, live), clock(), combined_filter .. ':gathered'
+local found, passes = call('EXISTS', combined_filter) == 1 and 'made' or '', nil
 local size, groups = smallest_groups(checks)
 ranking = smallest_ranking(checks, ranking)
 -- If n of N members pass, it takes N / n tests to find one. To gather all takes as long as a draw if n is about 4 * sqrt(N).

@@ -3,21 +3,21 @@
 --
 -- KEYS  live        sorted set that is read, and root of the names of all that belongs to it
 --       meta        hash of the index
--- ARGV  generation  that the server must hold
+-- ARGV  build       that the server must hold
 --       width       of the tie bytes
 --       name        of the facet ranking, '' for the whole index
 --       …           then values: tie bytes and the score as text; 100 at most
 -- Returns {'checked', then for each value {number of members that have it, number counted ('' for none), 'right' if that
 --         is the same and the value is listed with its score, or nobody has it and it is neither counted nor listed, else
---         'wrong'}}; {'superseded'} if the server holds another generation, or is not the one that was written to.
+--         'wrong'}}; {'superseded'} if the server holds another build, or is not the one that was written to.
 -- Cost  O(values * log(size)).
 
 local live, meta = KEYS[1], KEYS[2]
-local generation, width, name = unpack(ARGV, 1, 3)
+local build, width, name = unpack(ARGV, 1, 3)
 local FIRST = 4
 width = tonumber(width)
 
-if not holds(meta, 'generation', generation) then
+if not holds(meta, 'build', build) then
   return {'superseded'}
 end
 local ranking = ranking_key(live, name)

@@ -4,7 +4,7 @@
 -- KEYS  ranking  sorted set whose values are read
 --       live     sorted set of the whole index
 --       meta     hash of the index
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       reverse  '1' if a higher score ranks better
 --       score    of the bound
 --       bytes    tie bytes of the bound
@@ -14,9 +14,9 @@
 -- Cost  O(log(values) + skipped + count), and about log2(ties) look-ups.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, reverse, score, bytes, skipped, count = unpack(ARGV)
+local build, reverse, score, bytes, skipped, count = unpack(ARGV)
 
-require_live(meta, generation)
+require_live(meta, build)
 local key = values_key(ranking)
 local better = count_better(key, score, bytes, reverse == '1')
 local last = math.min(better, skipped + count) - 1

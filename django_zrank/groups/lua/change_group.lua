@@ -4,19 +4,19 @@
 -- KEYS  group       sorted set, primary key -> its expiry in microseconds
 --       joined      hash, primary key -> the names of the facet rankings by which it is counted
 --       counts      hash, name of a facet ranking -> number of members that had it when they joined
---       root        sorted set of the generation that the client believes to be live
+--       root        sorted set of the build that the client believes to be live
 --       meta        hash of the index
 -- ARGV  lifetime    of the members to add, in microseconds, or 'inf'; nothing to remove them
 --       limit       the most expired members to remove
 --       facets      names of the facets by which members that join are counted, joined by NUL bytes; nothing for none
 --       width       of tie bytes in memberships
---       generation  that the client believes to be live; nothing for none
+--       build       that the client believes to be live; nothing for none
 --       …           then members, each once
 -- Returns the number of members that were not in the group before they were added, or were before they were removed.
 -- Cost  O((members + limit) * (log(size) + facets)).
 
 local group, joined, counts, root, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local lifetime, limit, facets, width, generation = unpack(ARGV, 1, 5)
+local lifetime, limit, facets, width, build = unpack(ARGV, 1, 5)
 local FIRST = 6
 local call = redis.call
 
@@ -55,9 +55,9 @@ elseif is_counted and new[1] then
   if stale[1] then
     uncount(joined, counts, stale) -- those that have expired, and were not removed now
   end
-  local live = facets ~= '' and call('HGET', meta, 'generation')
+  local live = facets ~= '' and call('HGET', meta, 'build')
   if live then
-    count_in(joined, counts, memberships_key(root_of(live, root, generation)), new, facets, tonumber(width))
+    count_in(joined, counts, memberships_key(root_of(live, root, build)), new, facets, tonumber(width))
   end
 end
 if joins then

@@ -2,8 +2,8 @@
 -- Note the time up to which idle members have marks.
 --
 -- KEYS  meta        hash of the index
--- ARGV  generation  that was live when the last note was read, which this one continues
---       term        under which the server had been accepted
+-- ARGV  build       that was live when the last note was read, which this one continues
+--       term        under which the server was trusted
 --       moment      time, in microseconds: members that were last seen then, or before, have marks
 --       removed     the note of note_removal.lua, if it lay in the future and its members have marks: it is removed unless
 --                   there is a later one; '' for none
@@ -12,9 +12,9 @@
 -- Cost  O(1).
 
 local meta = KEYS[1]
-local generation, term, moment, removed = unpack(ARGV)
+local build, term, moment, removed = unpack(ARGV)
 
-if not (holds(meta, 'generation', generation) and holds(meta, 'term', term)) then
+if not (holds(meta, 'build', build) and holds(meta, 'term', term)) then
   return 'superseded'
 end
 redis.call('HSET', meta, 'swept', moment)

@@ -2,10 +2,10 @@
 -- Return those of the members touched now whose column needs a write: those that aren't ranked, and those whose column has
 -- not been written for a while.
 --
--- KEYS  live         root of the live generation: sorted set of all members, and of the names of all that belongs to it
+-- KEYS  live         root of the live build: sorted set of all members, and of the names of all that belongs to it
 --       meta         hash of the index
 --       touched      sorted set, member -> when its column may be written again
--- ARGV  generation   that the client believes to be live
+-- ARGV  build        that the client believes to be live
 --       memberships  '1' if members have memberships
 --       rest         microseconds between two writes of a column: a time that is further away was noted by a wrong clock
 --       …            then members: primary keys as text; 1,000 at most
@@ -13,10 +13,10 @@
 -- Cost  O(members * log(size)).
 
 local live, meta, touched = KEYS[1], KEYS[2], KEYS[3]
-local generation, memberships, rest = unpack(ARGV, 1, 3)
+local build, memberships, rest = unpack(ARGV, 1, 3)
 local FIRST = 4
 
-require_writable(meta, generation)
+require_writable(meta, build)
 local members = {unpack(ARGV, FIRST)}
 -- A member without a membership is stored plainly.
 local plain, known = redis.call('ZMSCORE', live, unpack(members)), {}

@@ -1,7 +1,7 @@
 -- uses: clock, keys, identity
 -- The server that answers, its history, and whether an index on it is still what it was.
 
--- True if a field of the index's hash ('generation', 'building') has a value, on the server that was accepted.
+-- True if a field of the index's hash ('build', 'building') has a value, on the server that was trusted.
 local function holds(meta, field, value)
   local state = redis.call('HMGET', meta, field, 'server')
   return state[1] == value and state[2] == identity()

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
-from ...capture.triggers import captured, drop, install, refusal, sharing, status
+from ...capture.triggers import captured, drop, examine_triggers, install, refusal, sharing
 from ..base import ZRankCommand
 
 
@@ -56,7 +56,7 @@ class Command(ZRankCommand):
             self.say(f"{alias}: {created} trigger{pluralize(created)} created, {dropped} dropped")
             if options["drop"]:
                 return True
-        found = status(alias, indexes, thorough=True)
+        found = examine_triggers(alias, indexes, thorough=True)
         for kind in ("missing", "outdated", "unexpected"):
             for trigger in getattr(found, kind):
                 self.say(f"{alias}: {kind}: {trigger}")

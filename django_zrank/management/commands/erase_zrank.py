@@ -20,7 +20,7 @@ _NOUNS: Final = {
     "touched": "touch,touches",
     "group": "group,groups",
     "seen": "list of shown members,lists of shown members",
-    "intersection": "intersection,intersections",
+    "combined_filter": "combined_filter,combined_filters",
     "marks": "mark,marks",
 }
 

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 from ...declaration import Declaration
 from ...exceptions import ZRankError
 from ...extension import companions
-from ...sync.health import Verdict, examine, obstacle
+from ...sync.health import Status, examine, obstacle
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
 
@@ -56,10 +56,10 @@ class Command(IndexCommand):
         for index in indexes:
             try:
                 self.report(index, sync(index))
-                verdict = examine(index)
-                if verdict is not Verdict.HEALTHY:
-                    reason = obstacle(index, verdict)
-                    self.stderr.write(f"{index.name}: {verdict.value}{f'. {reason}' if reason else ''}")
+                status = examine(index)
+                if status is not Status.HEALTHY:
+                    reason = obstacle(index, status)
+                    self.stderr.write(f"{index.name}: {status.value}{f'. {reason}' if reason else ''}")
                     failed = True
             except ZRankError as error:
                 self.stderr.write(str(error))

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
 from ...exceptions import ZRankError
-from ...sync.health import Verdict
+from ...sync.health import Status
 from ...sync.leftovers import find_leftovers
 from ...sync.verify import Drift, Report, verify
 from ..base import ProgressCommand
@@ -56,10 +56,10 @@ class Command(ProgressCommand):
 
 
 def _lines(report: Report) -> Iterator[str]:
-    if report.verdict_before:
-        yield f"was repaired: {report.verdict_before.value}"
-    if report.verdict is not Verdict.HEALTHY:
-        yield f"can't be trusted: {report.verdict.value}"
+    if report.status_before:
+        yield f"was repaired: {report.status_before.value}"
+    if report.status is not Status.HEALTHY:
+        yield f"can't be trusted: {report.status.value}"
     if not report.compared:
         yield "not compared"
     elif not report.drift:
@@ -107,8 +107,8 @@ def _document(report: Report) -> dict[str, Any]:
         },
         **{kind: _drift(drift) for kind, drift in report.drifts.items()},
         "error": None,
-        "verdict": report.verdict.name.lower(),
-        "verdict_before": report.verdict_before and report.verdict_before.name.lower(),
+        "status": report.status.name.lower(),
+        "status_before": report.status_before and report.status_before.name.lower(),
         "marks": {"waiting": report.waiting, "oldest": report.oldest},
         "triggers": {"capture": capture.mode, **triggers, "error": capture.error},
         "warnings": report.warnings,

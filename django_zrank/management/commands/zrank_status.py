@@ -13,7 +13,7 @@ from ..base import IndexCommand
 
 
 class Command(IndexCommand):
-    help = "Shows the state of the indexes: members, waiting changes and verdicts."
+    help = "Shows the state of the indexes: members, waiting changes and statuses."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -25,7 +25,7 @@ class Command(IndexCommand):
             self.say(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
             return
         rows: list[tuple[str, ...]] = [
-            ("index", "verdict", "members", "waiting", "lag", "pending", "flush lag", "term", "generation")
+            ("index", "status", "members", "waiting", "lag", "pending", "flush lag", "term", "build")
         ]
         rows += [(name, *_row(gauges)) for name, gauges in states.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -43,19 +43,19 @@ class Command(IndexCommand):
 
 
 def _plain(gauges: Gauges) -> dict[str, Any]:
-    return {**asdict(gauges), "verdict": gauges.verdict and gauges.verdict.name}
+    return {**asdict(gauges), "status": gauges.status and gauges.status.name}
 
 
 def _row(gauges: Gauges) -> tuple[str, ...]:
     return (
-        gauges.verdict.name if gauges.verdict else "UNREACHABLE",
+        gauges.status.name if gauges.status else "UNREACHABLE",
         _number(gauges.members),
         _number(gauges.waiting),
         f"{gauges.oldest:.1f} s",
         _number(gauges.pending),
         f"{gauges.lag:.1f} s",
         str(gauges.term),
-        gauges.generation or "none",
+        gauges.build or "none",
     )
 
 

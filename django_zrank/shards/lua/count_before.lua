@@ -4,7 +4,7 @@
 -- KEYS  ranking  sorted set that is counted
 --       live     sorted set of the whole shard
 --       meta     hash of the shard
--- ARGV  generation that the client believes to be live
+-- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       reverse  '1' if a higher score ranks better
@@ -15,11 +15,11 @@
 -- Cost  O(members * log(size)), and about log2(ties) look-ups more for each ordinal.
 
 local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
-local generation, width, memberships, reverse, method = unpack(ARGV, 1, 5)
+local build, width, memberships, reverse, method = unpack(ARGV, 1, 5)
 local FIRST = 6
 local order = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
-require_live(meta, generation)
+require_live(meta, build)
 local reply, here = {redis.call('ZCARD', ranking), 0}, 0
 for i = FIRST, #ARGV, 2 do
   local score, stored, own = ARGV[i], ARGV[i + 1]

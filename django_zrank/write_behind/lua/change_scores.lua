@@ -1,11 +1,11 @@
 -- uses: clock, ruled, bulk, keys, beside, memberships, pending, held, sums, ties, permissions
 -- Change scores ahead of their column, in every ranking of the members: all of them, or none.
 --
--- KEYS  live        root of the live generation: sorted set of all members, and of the names of all that belongs to it
+-- KEYS  live        root of the live build: sorted set of all members, and of the names of all that belongs to it
 --       meta        hash of the index
 --       pending     hash, member -> its pending change
 --       once        text that remembers for a while which call was made under this name
--- ARGV  generation  that the client believes to be live
+-- ARGV  build       that the client believes to be live
 --       memberships '1' if members have memberships
 --       rule        by which scores change, with its column and unit: sum:points:0; or max, min, last
 --       lowest      score that a change may lead to
@@ -14,16 +14,16 @@
 --       …           then pairs: member, change in units; 150 at most, each member once
 -- Returns {'done', score…}; with nothing changed {'replayed', score…} if this call was made before, {'missing', member…} if
 --         some aren't ranked, {'beyond', member…} if scores would leave the column's range, or {'reused'} if another call
---         was made under this name. The error UNHEALTHY if the server is not the one that was accepted, UNAVAILABLE if
+--         was made under this name. The error UNHEALTHY if the server is not the trusted one, UNAVAILABLE if
 --         changes by another rule are not flushed yet, READONLY on a replica, SWAPPED, NOTBUILT.
 -- Cost  O(members * (1 + rankings of a member) * log(size)).
 
 local live, meta, pending, once = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local generation, memberships, rule, lowest, highest, keep = unpack(ARGV, 1, 6)
+local build, memberships, rule, lowest, highest, keep = unpack(ARGV, 1, 6)
 local FIRST = 7
 memberships, lowest, highest = memberships == '1', tonumber(lowest), tonumber(highest)
 
-local building, held = require_rule(meta, generation, rule)
+local building, held = require_rule(meta, build, rule)
 local operation = operation_of(rule)
 local is_best = operation == 'max' or operation == 'min'
 
@@ -122,7 +122,7 @@ if new[1] then
   write_all('HSET', pending, new)
 end
 if building then
-  local shadow = root_of(building, live, generation)
+  local shadow = root_of(building, live, build)
   known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}
   change_rankings(shadow, {}, changed_everywhere(shadow, members, known, operation, changes), 0)
 end

@@ -1,10 +1,10 @@
 -- uses: keys, ruled, held, sums, permissions
 -- Add to scores of members that are in one ranking only, all or none, in a fraction of the time of change_scores.lua.
 --
--- KEYS  live        root of the live generation: sorted set of all members
+-- KEYS  live        root of the live build: sorted set of all members
 --       meta        hash of the index
 --       pending     hash, member -> its pending change
--- ARGV  generation  that the client believes to be live
+-- ARGV  build       that the client believes to be live
 --       rule        by which scores change, a sum, with its column and unit: sum:points:0
 --       lowest      score that a change may lead to
 --       highest     score that a change may lead to
@@ -16,7 +16,7 @@
 -- Cost  O(members * log(size)).
 
 local live, meta, pending = KEYS[1], KEYS[2], KEYS[3]
-local generation, rule, lowest, highest, member, change = unpack(ARGV, 1, 6)
+local build, rule, lowest, highest, member, change = unpack(ARGV, 1, 6)
 local FIRST, EXACT, is_one = 5, 2 ^ 53, #ARGV == 6
 lowest, highest = tonumber(lowest), tonumber(highest)
 
@@ -54,10 +54,10 @@ end
 -- Most calls are about one member, while nothing is being built, others have pending changes and the server was checked
 -- a moment ago (see lib/ruled.lua). They end before the libraries are defined, which would take a fifth of the time.
 if is_one then
-  local state, time = redis.call('HMGET', meta, 'generation', 'building', 'identified', 'rule'),
+  local state, time = redis.call('HMGET', meta, 'build', 'building', 'identified', 'rule'),
     redis.call('TIME')
   local ago = time[1] * 1000000 + time[2] - (state[3] or 0)
-  if state[1] == generation and not state[2] and state[4] == rule and ago <= 1000 and ago >= -1000
+  if state[1] == build and not state[2] and state[4] == rule and ago <= 1000 and ago >= -1000
     and redis.call('EXISTS', pending) == 1 then
     local score = add()
     if score then
@@ -68,7 +68,7 @@ end
 
 -- Libraries come here.
 
-local building, held = require_rule(meta, generation, rule)
+local building, held = require_rule(meta, build, rule)
 require_commands(meta)
 local function note()
   note_held(meta, pending, rule, held)
@@ -77,7 +77,7 @@ end
 local score = is_one and add(note)
 if score then
   if building then
-    redis.call('ZADD', root_of(building, live, generation), 'XX', 'INCR', change, member)
+    redis.call('ZADD', root_of(building, live, build), 'XX', 'INCR', change, member)
   end
   return {'done', score}
 end
@@ -115,7 +115,7 @@ note()
 redis.call('ZADD', live, unpack(entering))
 add_pending(pending, members, changes)
 if building then
-  local root = root_of(building, live, generation)
+  local root = root_of(building, live, build)
   local shadowed = {}
   for n, before in ipairs(redis.call('ZMSCORE', root, unpack(members))) do
     if before then

@@ -1,5 +1,5 @@
 -- uses: clock, identity, pending, returns, permissions
--- Reconcile the pending changes of a server that is about to be accepted with its column. Leaves no flush in flight.
+-- Reconcile the pending changes of a server that is about to be trusted with its column. Leaves no flush in flight.
 --
 -- KEYS  meta       hash of the index
 --       pending    hash, member -> its pending change
@@ -13,7 +13,7 @@
 --       number     of members that the flush in flight wrote, if not all of it
 --       …          then these members; and those that were carried by flushes unknown to this server: their pending changes
 --                  are as old as the failover, so the column has them
--- Returns 'done', or 'superseded' with nothing changed if this is another server, or has been accepted since, so that
+-- Returns 'done', or 'superseded' with nothing changed if this is another server, or has been trusted since, so that
 --         flushes of the new term may be in flight, or if another flush has been taken since: a server that is rolled back with
 --         its memory goes on taking changes and flushes, and what is pending by now may be in no flush.
 -- Cost  O(members + members in flight).
@@ -25,7 +25,7 @@ local FIRST = 9
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'generation', 'building', 'term', 'rule', 'held', 'carried')
+local state = redis.call('HMGET', meta, 'taken', 'settled', 'kept', 'build', 'building', 'term', 'rule', 'held', 'carried')
 local taken, settled = tonumber(state[1] or 0), tonumber(state[2] or 0)
 if (state[6] or '') ~= term or taken ~= tonumber(found) then
   return 'superseded'

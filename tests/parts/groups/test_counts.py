@@ -145,7 +145,7 @@ def write(
     instance = index.instance()
     for part in instance.holders:
         store = reader_of(part).store
-        live = zrank.hget(store.keys.meta, "generation").decode()
+        live = zrank.hget(store.keys.meta, "build").decode()
         new = f"{live.partition('-')[0]}-{Random(live).random()}" if swaps else live
         for pk, row in rows.items():
             if instance.holder_of(str(pk)) is part:
@@ -156,7 +156,7 @@ def write(
                 zrank.hset(memberships, str(pk), tie + "\0".join(names).encode())
         if swaps:
             zrank.unlink(store.keys.at(live).memberships)
-            zrank.hset(store.keys.meta, "generation", new)
+            zrank.hset(store.keys.meta, "build", new)
 
 
 def test_more_values_than_one_call_looks_at(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Touches, and changes of scores that begin in Redis, of the same index."""
+"""Touches, and changes of write-behind scores, of the same index."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from django_zrank.idle.extension import Idle
 from django_zrank.idle.store import IdleStore
 from django_zrank.idle.sweep import asleep_since, sweep
 from django_zrank.idle.touching import Touching, touched_key
-from django_zrank.models import Generation, Mark
+from django_zrank.models import Build, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
 from django_zrank.sync.drain import drain
@@ -266,7 +266,7 @@ def test_another_server_or_build_is_not_told_of_a_sweep_it_lacks(videos: type[Ra
     store = store_of(videos)
     since = store.swept()
     assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5)
-    assert not store.note_swept(since._replace(generation="another"), 5)
+    assert not store.note_swept(since._replace(build="another"), 5)
     assert store.swept() == since
     assert store.note_swept(since, 5)
     assert store.swept().moment == 5
@@ -282,9 +282,9 @@ def test_a_sweep_goes_on_from_what_its_server_was_told(
     since = store.swept()
 
     def fail_over() -> None:
-        """Another server is accepted, that lacks the last note."""
+        """Another server is trusted, that lacks the last note."""
         store.client.hincrby(store.keys.meta, "term", 1)
-        Generation.objects.update(term=F("term") + 1)
+        Build.objects.update(term=F("term") + 1)
         forget_build(index)
 
     with later(videos, 15 * DAY):

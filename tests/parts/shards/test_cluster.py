@@ -173,8 +173,8 @@ def test_a_slot_that_moves_to_another_node(
         assert tried(ask, index) in (None, QUESTIONS[ask])
         three.migrate(source, target, *names)
         assert tried(ask, index) in (None, QUESTIONS[ask])
-    # Its new owner is another server than the one that was accepted.
-    accept(index.instance().holders[3])
+    # Its new owner is another server than the one that was trusted.
+    trust(index.instance().holders[3])
     assert ask(index) == QUESTIONS[ask]
 
 
@@ -186,7 +186,7 @@ def tried(ask: Callable[..., Any], index: type[RankIndex]) -> Any:
         return str(error) if "non local key" in str(error) else None
 
 
-def accept(part: RankIndex) -> None:
+def trust(part: RankIndex) -> None:
     store = Store(part.name)
     health = store.check_health()
     assert store.adopt_server(health, int(health.term), behind=False)
@@ -207,7 +207,7 @@ def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
             lost, *others = reversed(cluster.nodes)
             parts = index.instance().holders
             gone = {part for part in parts if cluster.owner(slot(part)) is lost}
-            built = {part: reader_of(part).learn().generation for part in parts}
+            built = {part: reader_of(part).learn().build for part in parts}
             name = lost.ask("CLUSTER", "MYID")
             ((first, last),) = [
                 (first, last)
@@ -225,7 +225,7 @@ def test_a_node_that_is_lost_for_good(redis_binary: str, settings: Any) -> None:
                 index.ranking.count()
             call_command("sync_zrank", "losing")
             assert [entry.score for entry in index.ranking.top(60)] == list(reversed(range(60)))
-            now = {part: reader_of(part).learn().generation for part in parts}
+            now = {part: reader_of(part).learn().build for part in parts}
             assert {part for part in parts if now[part] != built[part]} == gone
             assert 0 < len(gone) < SHARDS
     finally:

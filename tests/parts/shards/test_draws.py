@@ -205,7 +205,7 @@ def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None
 
 
 @pytest.mark.part("combined")
-def test_who_fails_the_tests_too_often_is_intersected() -> None:
+def test_who_fails_the_tests_too_often_is_read_from_the_combined_filter() -> None:
     rows = {
         pk: {"points": 0, "joined": None, "region": "a" if pk % 100 else "b", "platform": "x"}
         for pk in range(1, 1001)
@@ -215,7 +215,9 @@ def test_who_fails_the_tests_too_often_is_intersected() -> None:
     ranking: Any = Tied.ranking.filter(region="a").exclude(group="left")
     with mock.patch.multiple("django_zrank.combined.draws", _PATIENCE=(20, 20), _READ=0):
         sample = both.of_shards(Draw("500", 5, [(0, 0)]), ranking.view)
-    made = [one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:intersection:*")]
+    made = [
+        one for keys in both.shards.keys for one in both.whole.client.keys(f"{keys.tag}:combined_filter:*")
+    ]
     assert made
     assert {int(stored[9:]) % 100 for _, stored, _ in sample.drawn} == {1}
     assert len(sample.drawn) == 5

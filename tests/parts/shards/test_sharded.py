@@ -15,14 +15,14 @@ from redis.crc import key_slot
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
-from django_zrank.models import Generation
+from django_zrank.models import Build
 from django_zrank.queries.request import Request
 from django_zrank.redis import executor, reader_of
 from django_zrank.redis.scripts import COUNT_FACET
 from django_zrank.shards.names import name_of, shard_of
 from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
-from tests.builds import accept
+from tests.builds import trust
 from tests.parts.shards.both import COUNTS
 from tests.populations import fill, load, populate
 from tests.sharded import sharded
@@ -234,7 +234,7 @@ class TestHealth:
         fill(index, SCORES)
         index.ranking.count()
         part = index.instance().holders[2]
-        accept(Store(part.name, part.layout), "01234567-otherwise")
+        trust(Store(part.name, part.layout), "01234567-otherwise")
         if is_trusted:
             reader_of(part).learn()
         else:
@@ -258,14 +258,14 @@ class TestHealth:
             store = Store(part.name)
             store.client.hset(store.keys.meta, "owner", "the database")
             health = store.check_health()
-            Generation.objects.create(index=part.name, generation=health.generation, term=health.term)
+            Build.objects.create(index=part.name, build=health.build, term=health.term)
         for _ in range(2):
             forget_trust(index)
             with django_assert_num_queries(1):
                 index.ranking.count()
                 index.ranking.count()
         part = index.instance().holders[5]
-        Generation.objects.filter(index=part.name).update(term=1)
+        Build.objects.filter(index=part.name).update(term=1)
         forget_trust(index)
         with pytest.raises(IndexUnhealthy, match=part.name):
             index.ranking.count()
@@ -278,19 +278,19 @@ def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.Monk
     monkeypatch.setattr("django_zrank.redis.reader._TRUST", 600.0)
     index = in_regions(count)
     parts = [reader_of(part) for part in index.instance().holders]
-    old = [part.learn().generation for part in parts]
+    old = [part.learn().build for part in parts]
     in_regions(count)
-    metas = [(part.keys.meta, part.learn().generation) for part in parts]
+    metas = [(part.keys.meta, part.learn().build) for part in parts]
     index.ranking.count()
     client = parts[0].client
-    for part, generation in zip(parts, old, strict=True):
-        client.hset(part.keys.meta, "generation", generation)
-        part.believe(generation)
+    for part, build in zip(parts, old, strict=True):
+        client.hset(part.keys.meta, "build", build)
+        part.believe(build)
     send = ShardedReader.send
 
     def swap(reader: ShardedReader, request: Request[Any]) -> list[Any]:
         if metas and request.calls[0].command is COUNT_FACET:
-            client.hset(metas[0][0], "generation", metas.pop(0)[1])
+            client.hset(metas[0][0], "build", metas.pop(0)[1])
         return send(reader, request)
 
     monkeypatch.setattr(ShardedReader, "send", swap)
@@ -299,7 +299,7 @@ def test_shards_are_put_in_place_one_by_one(count: int, monkeypatch: pytest.Monk
 
 
 class TestScores:
-    """Scores that begin in Redis."""
+    """Write-behind scores."""
 
     def test_several_of_one_shard_only(self) -> None:
         index = sharded(VideoRank, 3)

@@ -23,7 +23,7 @@ from redis.crc import key_slot
 from django_zrank import RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnavailable
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.recent import Recent
 from django_zrank.redis import trust
 from django_zrank.redis.trust import recorded
@@ -33,7 +33,7 @@ from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
-from django_zrank.sync.health import Verdict, examine, examine_holder, repair
+from django_zrank.sync.health import Status, examine, examine_holder, repair
 from django_zrank.sync.in_step import InStep, breaker
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
@@ -113,8 +113,8 @@ def restart(part: RankIndex) -> None:
 def test_each_member_is_built_into_its_own_shard(players: RankIndex) -> None:
     assert all(contents(part) for part in players.holders)
     assert_mirrors(PlayerAscending)
-    assert {part.name for part in players.holders} <= set(Generation.objects.values_list("index", flat=True))
-    assert examine(players) is Verdict.HEALTHY
+    assert {part.name for part in players.holders} <= set(Build.objects.values_list("index", flat=True))
+    assert examine(players) is Status.HEALTHY
 
 
 def test_shards_on_one_server_share_the_round_trips_of_a_push(
@@ -153,7 +153,7 @@ def test_the_notes_of_all_shards_are_read_together(players: RankIndex) -> None:
         trust.forget(part)
     with CaptureQueriesContext(connection) as queries:
         push(players, range(1, 41))
-    assert sum(Generation._meta.db_table in query["sql"] for query in queries) == 1
+    assert sum(Build._meta.db_table in query["sql"] for query in queries) == 1
 
 
 def test_refused_members_of_all_shards_are_read_again_together(
@@ -285,11 +285,11 @@ class TestOneShardIsAway:
         assert len(rebuilds) == 1  # the others are not built again
         self.is_away = False
         breaker.forget()
-        assert examine_holder(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Status.UNKNOWN_BUILD
         sync(players)
         assert len(rebuilds) == 2
         assert_mirrors(PlayerAscending)
-        assert examine(players) is Verdict.HEALTHY
+        assert examine(players) is Status.HEALTHY
 
     def test_a_build_of_it_that_began_before_such_a_mark_is_not_believed(
         self, players: RankIndex, lost: RankIndex, monkeypatch: pytest.MonkeyPatch
@@ -310,7 +310,7 @@ class TestOneShardIsAway:
         just_before(monkeypatch, Store, "swap_rebuilt", mark_all)
         rebuild(players, holders=[lost])
         assert set(contents(lost).values()) != {50}
-        assert examine_holder(lost) is Verdict.FOREIGN
+        assert examine_holder(lost) is Status.UNKNOWN_BUILD
         sync(players)
         assert_mirrors(PlayerAscending)
 
@@ -379,7 +379,7 @@ class TestOneShardIsAway:
             Player.objects.update(level=50)
         sync(players)
         gauges = read_gauges(players)
-        assert (gauges.verdict, gauges.members, gauges.unwell) == (None, None, (lost.name,))
+        assert (gauges.status, gauges.members, gauges.unwell) == (None, None, (lost.name,))
         self.is_away = False
         breaker.forget()
         sync(players)
@@ -485,15 +485,15 @@ def test_no_server_is_looked_for_where_a_shard_is_suspended(
 
 
 def test_a_lost_shard_is_built_alone(players: RankIndex, rebuilds: list[RankIndex]) -> None:
-    before = {part: recorded(part).generation for part in players.holders}
+    before = {part: recorded(part).build for part in players.holders}
     lost = players.holders[-1]
     lose(lost)
     with disable_sync():
         Player.objects.update(level=50)
-    assert examine(players) is Verdict.EMPTY
-    assert repair(players) is Verdict.EMPTY
+    assert examine(players) is Status.EMPTY
+    assert repair(players) is Status.EMPTY
     assert rebuilds == [players]
-    assert {part for part in players.holders if recorded(part).generation != before[part]} == {lost}
+    assert {part for part in players.holders if recorded(part).build != before[part]} == {lost}
     assert waiting_marks(players).count() == 40  # those of the others are still due
     drain(players)
     assert_mirrors(PlayerAscending)
@@ -509,14 +509,14 @@ def test_a_shard_whose_server_lost_writes_is_replayed_alone(players: RankIndex) 
         store.client.zadd(store.live.root, {member: int(member)})
     store.client.hdel(store.keys.meta, "traces")
     restart(behind)
-    assert repair(players) is Verdict.RESTARTED
+    assert repair(players) is Status.RESTARTED
     assert sorted(int(mark.member) for mark in waiting_marks(players)) == members_of(behind)
-    assert [part for part in players.holders if examine_holder(part) is Verdict.BEHIND] == [behind]
+    assert [part for part in players.holders if examine_holder(part) is Status.BEHIND] == [behind]
     drain(players, limit=1)
-    assert examine_holder(behind) is Verdict.BEHIND  # others of its marks wait
+    assert examine_holder(behind) is Status.BEHIND  # others of its marks wait
     sync(players)
     assert_mirrors(PlayerAscending)
-    assert examine(players) is Verdict.HEALTHY
+    assert examine(players) is Status.HEALTHY
 
 
 def test_a_replay_ends_though_marks_of_another_shard_wait(
@@ -530,14 +530,14 @@ def test_a_replay_ends_though_marks_of_another_shard_wait(
     restart(behind)
     store = Store(behind.name)
     store.client.hdel(store.keys.meta, "traces")
-    assert repair(players) is Verdict.RESTARTED
-    row = Generation.objects.get(index=behind.name)
+    assert repair(players) is Status.RESTARTED
+    row = Build.objects.get(index=behind.name)
     Mark.objects.create(index=players.name, member=str(members_of(away)[0]))
-    Generation.objects.filter(index=behind.name).update(replayed_to=row.replayed_to + 1)
+    Build.objects.filter(index=behind.name).update(replayed_to=row.replayed_to + 1)
     lose(away)
     drain(players)
     assert waiting_marks(players).count() == 1
-    assert examine_holder(behind) is Verdict.HEALTHY
+    assert examine_holder(behind) is Status.HEALTHY
 
 
 def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,8 +557,8 @@ def test_killed_between_swaps(players: RankIndex, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(KeyboardInterrupt):
             rebuild(players)
     assert waiting_marks(players).count() == 40  # not all are built
-    assert examine(players) is Verdict.HEALTHY
-    assert len({recorded(part).generation for part in players.holders}) == 2
+    assert examine(players) is Status.HEALTHY
+    assert len({recorded(part).build for part in players.holders}) == 2
     sync(players)
     assert_mirrors(PlayerAscending)
 
@@ -567,12 +567,12 @@ def test_another_number_of_shards(players: RankIndex, zrank: Redis) -> None:
     before = [part.name for part in players.holders]
     for shards in (2, 1, 4):
         split(PlayerAscending, shards)
-        assert examine(players) is Verdict.EMPTY
+        assert examine(players) is Status.EMPTY
         install("default", [players])  # as migrate does
         sync(players)
         assert_mirrors(PlayerAscending)
         names = [part.name for part in players.holders]
-        rows = Generation.objects.filter(index__startswith=players.name)
+        rows = Build.objects.filter(index__startswith=players.name)
         assert sorted(row.index for row in rows) == sorted(names)
         assert not Batch.objects.filter(index__in=before).exists()
         assert not any(zrank.keys(f"*{{{name}}}*") for name in before)
@@ -590,7 +590,7 @@ def test_a_rebuild_with_another_number_of_shards_removes_the_former_ones(
     rebuild(players)
     assert_mirrors(PlayerAscending)
     assert not any(zrank.keys(f"*{{{name}}}*") for name in before)
-    assert not Generation.objects.filter(index__in=before).exists()
+    assert not Build.objects.filter(index__in=before).exists()
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 3), (3, 1)])
@@ -610,7 +610,7 @@ def test_a_release_with_another_number_works_off_no_mark(
             Player.objects.update(level=50)
         assert drain(older) == 0
         assert set(contents(older.holders[0]).values()) == {50}  # what it reads stays fresh
-        assert examine(older) is Verdict.CHANGED
+        assert examine(older) is Status.OTHER_DECLARATION
 
     just_before(monkeypatch, Store, "swap_rebuilt", drain_older)
     rebuild(index)
@@ -622,16 +622,16 @@ def test_former_shards_go_though_the_new_ones_were_built_one_by_one(players: Ran
     split(PlayerAscending, 2)
     for part in players.holders:
         rebuild(players, holders=[part])
-    Generation.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
+    Build.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
     sync(players)
-    rows = Generation.objects.filter(index__startswith=players.name)
+    rows = Build.objects.filter(index__startswith=players.name)
     names = [part.name for part in players.holders]
     assert sorted(row.index for row in rows) == sorted([*names, f"{players.name}/4:0.0"])
 
 
 def test_a_shard_that_can_not_be_built_stops_no_others(players: RankIndex) -> None:
     foreign = players.holders[1]
-    Generation.objects.filter(index=foreign.name).update(owner="another", generation="another")
+    Build.objects.filter(index=foreign.name).update(owner="another", build="another")
     with disable_sync():
         Player.objects.update(level=50)
     with pytest.raises(IndexUnavailable, match="another database"):
@@ -679,7 +679,7 @@ class TestLinks:
     ) -> None:
         with disable_sync():
             Club.objects.filter(pk=1).update(is_open=False)
-        overtaken = Generation.objects.filter(index=accounts.holders[1].name)
+        overtaken = Build.objects.filter(index=accounts.holders[1].name)
         just_before(monkeypatch, routing, "_unmark", lambda: overtaken.update(term=models.F("term") + 1))
         drain(accounts)
         waiting = set(waiting_marks(accounts).values_list("member", flat=True))
@@ -700,7 +700,7 @@ class TestLinks:
         restart(away)
         store = Store(away.name)
         store.client.hdel(store.keys.meta, "traces")
-        assert repair(accounts) is Verdict.RESTARTED
+        assert repair(accounts) is Status.RESTARTED
         begin = Store.beginning_write
 
         def refuse(store: Store) -> Any:
@@ -713,10 +713,10 @@ class TestLinks:
             assert drain(accounts) == 0
         waiting = waiting_marks(accounts).values_list("member", flat=True)
         assert {accounts.holder_of(member) for member in waiting} == {away}
-        assert examine_holder(away) is Verdict.BEHIND
+        assert examine_holder(away) is Status.BEHIND
         breaker.forget()
         drain(accounts)
-        assert examine(accounts) is Verdict.HEALTHY
+        assert examine(accounts) is Status.HEALTHY
         assert_mirrors(AccountRank)
 
 
@@ -777,7 +777,7 @@ def test_reset_builds_every_shard(divide: Callable[..., RankIndex]) -> None:
     index = divide(PlayerAscending, 3)
     reset()
     assert [contents(part) for part in index.holders] == [{}, {}, {}]
-    assert examine(index) is Verdict.HEALTHY
+    assert examine(index) is Status.HEALTHY
 
 
 OPERATIONS = st.sampled_from(
@@ -848,7 +848,7 @@ def test_whatever_happens(
             does[operation]()
     while sync(index).marks:
         pass
-    assert examine(index) is Verdict.HEALTHY
+    assert examine(index) is Status.HEALTHY
     assert_mirrors(PlayerAscending)
 
 
@@ -892,7 +892,7 @@ class TestCluster:
             for part in index.holders
             if three.owner(key_slot(Store(part.name).keys.meta.encode())) is dead
         ]
-        before = {part: recorded(part).generation for part in index.holders}
+        before = {part: recorded(part).build for part in index.holders}
         nodes = dead.nodes()
         dead.kill()
         with disable_sync():
@@ -906,9 +906,9 @@ class TestCluster:
         three.settle()
         breaker.forget()
         sync(index)
-        assert {part for part in index.holders if recorded(part).generation != before[part]} == set(lost)
+        assert {part for part in index.holders if recorded(part).build != before[part]} == set(lost)
         assert_mirrors(PlayerAscending)
-        assert examine(index) is Verdict.HEALTHY
+        assert examine(index) is Status.HEALTHY
 
     def test_a_slot_moves(self, index: RankIndex, three: Cluster) -> None:
         moved = index.holders[3]
@@ -922,7 +922,7 @@ class TestCluster:
         breaker.forget()
         sync(index)
         assert_mirrors(PlayerAscending)
-        assert examine(index) is Verdict.HEALTHY
+        assert examine(index) is Status.HEALTHY
 
 
 @pytest.mark.slow
@@ -934,7 +934,7 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
     monkeypatch: pytest.MonkeyPatch,
     is_broken: bool,
 ) -> None:
-    """It takes a write that its replica doesn't hear of, and stalls. Its successor is accepted before the drain
+    """It takes a write that its replica doesn't hear of, and stalls. Its successor is trusted before the drain
     that has written to it unmarks."""
     with Cluster(redis_binary, 3, 1) as cluster:
         index = build_on(cluster, settings, divide)
@@ -957,7 +957,7 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
             primary.thaw()
             cluster.settle()
             breaker.forget()
-            assert repair(index) is Verdict.RESTARTED
+            assert repair(index) is Status.RESTARTED
             return unmark(*args, **kwargs)
 
         replica.freeze()
@@ -968,5 +968,5 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
         drain(index)
         while sync(index).marks:
             pass
-        assert examine(index) is Verdict.HEALTHY
+        assert examine(index) is Status.HEALTHY
         assert (set(contents(part).values()) == {50}) is not is_broken

@@ -13,5 +13,5 @@ from .scripted import RULE, ruled
 
 @pytest.fixture
 def scores(store: Store) -> PendingStore:  # noqa: F811
-    """The index of ``store``. Its scores begin in Redis."""
+    """The index of ``store``. It has write-behind scores."""
     return ruled(store.name, PLAIN, RULE)

@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, in tests of scripts by themselves."""
+"""Write-behind scores, in tests of scripts by themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULE = "sum:level:0"
 
 def change(store: PendingStore, changes: dict[str, int]) -> None:
     found = store.run(ChangeScores(PLAIN, store.rule, (-(10**6), 10**6), list(changes.items())).query)
-    assert found.verdict == "done"
+    assert found.outcome == "done"
 
 
 def take(store: PendingStore, flushed: int = 0, *, term: int = TERM, limit: int = 100) -> Flight | None:

@@ -59,7 +59,7 @@ def test_all_members_are_changed(
 ) -> None:
     expected = {member: int(member) + by for member, by in changes.items()}
     found = ask(scores, changes, key)
-    assert (found.verdict, [int(score) for score in found.results]) == ("done", [*expected.values()])
+    assert (found.outcome, [int(score) for score in found.results]) == ("done", [*expected.values()])
     assert scores_of(zrank, scores.live.root) == {"1": 1, "2": 2, "3": 3} | expected
     assert pending(scores) == changes
     assert scores.read_meta("held", "rule") == [RULE, RULE]
@@ -83,11 +83,11 @@ def test_nothing_is_changed_if_one_can_not_be(
     zrank: Redis, scores: PendingStore, key: str, changes: dict[str, int], found: tuple[str, list[str]]
 ) -> None:
     before = scores_of(zrank, scores.live.root)
-    verdict, members = ask(scores, changes, key)
-    assert (verdict, sorted(one.decode() if isinstance(one, bytes) else one for one in members)) == found
+    outcome, members = ask(scores, changes, key)
+    assert (outcome, sorted(one.decode() if isinstance(one, bytes) else one for one in members)) == found
     assert (scores_of(zrank, scores.live.root), pending(scores)) == (before, {})
     assert scores.read_meta("held") == [""]
-    assert ask(scores, {"1": 1}, key).verdict == "done"  # the key has named no call
+    assert ask(scores, {"1": 1}, key).outcome == "done"  # the key has named no call
 
 
 @SCRIPTS
@@ -97,10 +97,10 @@ def test_a_score_beyond_the_range_may_return(
 ) -> None:
     """As after the column's range was narrowed."""
     zrank.zadd(scores.live.root, {"1": score})
-    verdict = "done" if abs(score + by) <= 100 or abs(score + by) < abs(score) else "beyond"
-    assert ask(scores, {"1": by}, key).verdict == verdict
+    outcome = "done" if abs(score + by) <= 100 or abs(score + by) < abs(score) else "beyond"
+    assert ask(scores, {"1": by}, key).outcome == outcome
     zrank.zadd(scores.live.root, {"1": score})
-    assert ask(scores, {"1": by, "2": 1}, key and f"{key}2").verdict == verdict
+    assert ask(scores, {"1": by, "2": 1}, key and f"{key}2").outcome == outcome
 
 
 @SCRIPTS
@@ -108,7 +108,7 @@ def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: Pending
     assert start(scores, "next")
     assert load_rows(scores, "next", [Change("1", 1), Change("2", 2)])
     for changes in ({"1": 5}, {"1": 5, "2": 5, "3": 5}):
-        assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
+        assert ask(scores, changes, key and f"{key}{len(changes)}").outcome == "done"
     assert scores_of(zrank, shadow(scores, "next")) == {"1": 11, "2": 7}
     assert scores_of(zrank, scores.live.root) == {"1": 11, "2": 7, "3": 8}
 
@@ -117,7 +117,7 @@ def test_a_rebuild_gets_the_changes_of_its_members(zrank: Redis, scores: Pending
 def test_a_rebuild_that_has_no_such_member_yet(zrank: Redis, scores: PendingStore, key: str) -> None:
     assert start(scores, "next")
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
-        assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
+        assert ask(scores, changes, key and f"{key}{len(changes)}").outcome == "done"
     assert not zrank.exists(shadow(scores, "next"))
 
 
@@ -129,18 +129,18 @@ def test_a_rebuild_of_another_declaration_gets_them_from_their_flush(
     assert start(scores, "other-1")
     zrank.zadd(shadow(scores, "other-1"), {"1": 1, "2": 2})
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
-        assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
+        assert ask(scores, changes, key and f"{key}{len(changes)}").outcome == "done"
     assert scores_of(zrank, shadow(scores, "other-1")) == {"1": 1, "2": 2}
 
 
 @SCRIPTS
 def test_the_build_that_was_put_in_place_is_changed(zrank: Redis, scores: PendingStore, key: str) -> None:
-    believed = scores.live.generation
+    believed = scores.live.build
     build(scores, "second", {"1": 1, "2": 2})
     scores.believe(believed)
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
         scores.believe(believed)
-        assert ask(scores, changes, key and f"{key}{len(changes)}").verdict == "done"
+        assert ask(scores, changes, key and f"{key}{len(changes)}").outcome == "done"
     assert scores_of(zrank, scores.keys.at("second").root) == {"1": 11, "2": 7}
 
 
@@ -149,15 +149,15 @@ def test_the_build_that_was_put_in_place_is_changed(zrank: Redis, scores: Pendin
 def test_changes_that_were_evicted_are_missed_after_others(
     scores: PendingStore, key: str, changes: dict[str, int]
 ) -> None:
-    assert ask(scores, changes, key).verdict == "done"
+    assert ask(scores, changes, key).outcome == "done"
     scores.client.delete(pending_key(scores.keys))
-    assert ask(scores, changes, key and f"{key}2").verdict == "done"
+    assert ask(scores, changes, key and f"{key}2").outcome == "done"
     assert scores.check_health().is_evicted
 
 
 @SCRIPTS
 def test_another_rule_waits_until_the_former_is_flushed(scores: PendingStore, key: str) -> None:
-    assert ask(scores, {"1": 5}, key).verdict == "done"
+    assert ask(scores, {"1": 5}, key).outcome == "done"
     other = ruled(scores.name, PLAIN, "sum:other:0")
     for changes in ({"1": 5}, {"1": 5, "2": 5}):
         with pytest.raises(IndexUnavailable):
@@ -171,7 +171,7 @@ def test_the_server_is_looked_at_again_after_a_millisecond(
     zrank: Redis, scores: PendingStore, key: str, ahead: int
 ) -> None:
     """And before it, if the last look was noted by a clock that was ahead."""
-    assert ask(scores, {"1": 5}, key).verdict == "done"
+    assert ask(scores, {"1": 5}, key).outcome == "done"
     seconds, micros = zrank.time()  # type: ignore[misc]
     state = {"server": "another", "identified": seconds * 10**6 + micros + ahead}
     zrank.hset(scores.keys.meta, mapping=state)
@@ -203,7 +203,7 @@ def ask_at_once(store: PendingStore, *changes: int, rule: str = RULE) -> list[An
 @pytest.fixture
 def unseen(zrank: Redis, scores: PendingStore) -> PendingStore:
     """Who looks at the server again finds that it is another one; more is pending."""
-    assert ask(scores, {"1": 5, "2": 5}).verdict == "done"
+    assert ask(scores, {"1": 5, "2": 5}).outcome == "done"
     zrank.hset(scores.keys.meta, "server", "another")
     return scores
 
@@ -222,20 +222,20 @@ def test_several_members_are_changed_within_a_millisecond(unseen: PendingStore) 
 def test_a_rebuild_gets_the_change_within_a_millisecond(zrank: Redis, scores: PendingStore) -> None:
     assert start(scores, "next")
     assert load_rows(scores, "next", [Change("1", 1)])
-    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask(scores, {"1": 5}).outcome == "done"
     assert ask_at_once(scores, 7) == [b"done", 13]
     assert scores_of(zrank, shadow(scores, "next")) == {"1": 13}
 
 
 def test_another_rule_is_refused_within_a_millisecond(scores: PendingStore) -> None:
-    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask(scores, {"1": 5}).outcome == "done"
     with pytest.raises(ResponseError, match="UNAVAILABLE"):
         ask_at_once(scores, 7, rule="sum:other:0")
 
 
 def test_the_first_change_is_noted_within_a_millisecond(scores: PendingStore) -> None:
     """Or it would not be missed if it was evicted."""
-    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask(scores, {"1": 5}).outcome == "done"
     assert take(scores)
     assert scores.settle_flush(TERM, 1)
     assert ask_at_once(scores, 7) == [b"done", 13]
@@ -247,7 +247,7 @@ def test_the_first_change_is_noted_within_a_millisecond(scores: PendingStore) ->
 def test_what_leads_beyond_the_range_is_refused_within_a_millisecond(
     zrank: Redis, scores: PendingStore, change: int
 ) -> None:
-    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask(scores, {"1": 5}).outcome == "done"
     assert ask_at_once(scores, change) == [b"beyond", b"1"]
     assert (zrank.zscore(scores.live.root, "1"), pending(scores)) == (6, {"1": 5})
 
@@ -256,23 +256,23 @@ def test_what_leads_beyond_the_range_is_refused_within_a_millisecond(
 
 
 def test_a_call_that_was_made_returns_the_scores_as_they_are(zrank: Redis, scores: PendingStore) -> None:
-    assert ask(scores, {"1": 5, "2": 7}, "k").verdict == "done"
-    assert ask(scores, {"1": 1}, "another").verdict == "done"
-    verdict, found = ask(scores, {"2": 7, "1": 5}, "k")
-    assert (verdict, [int(score) for score in found]) == ("replayed", [9, 7])
+    assert ask(scores, {"1": 5, "2": 7}, "k").outcome == "done"
+    assert ask(scores, {"1": 1}, "another").outcome == "done"
+    outcome, found = ask(scores, {"2": 7, "1": 5}, "k")
+    assert (outcome, [int(score) for score in found]) == ("replayed", [9, 7])
     assert pending(scores) == {"1": 6, "2": 7}
     assert 0 < zrank.ttl(once_key(scores.keys, "k")) <= 60
 
 
 def test_a_call_that_was_made_is_refused_neither_for_its_range_nor_its_rule(scores: PendingStore) -> None:
-    assert ask(scores, {"1": 99}, "k").verdict == "done"
-    assert ask(scores, {"1": 99}, "k").verdict == "replayed"
+    assert ask(scores, {"1": 99}, "k").outcome == "done"
+    assert ask(scores, {"1": 99}, "k").outcome == "replayed"
 
 
 @pytest.mark.parametrize("other", [{"1": 6}, {"2": 5}, {"1": 5, "2": 5}])
 def test_a_key_names_one_call(scores: PendingStore, other: dict[str, int]) -> None:
-    assert ask(scores, {"1": 5}, "k").verdict == "done"
-    assert ask(scores, other, "k").verdict == "reused"
+    assert ask(scores, {"1": 5}, "k").outcome == "done"
+    assert ask(scores, other, "k").outcome == "reused"
     assert pending(scores) == {"1": 5}
 
 
@@ -297,7 +297,7 @@ def test_what_a_rule_makes_of_a_score(
     """What doesn't change it isn't pending, unless it may be later than a change of the column."""
     scores = ruled(store.name, PLAIN, f"{operation}:level:0")
     found = ask(scores, {"2": change})
-    assert (found.verdict, [int(one) for one in found.results]) == ("done", [score])
+    assert (found.outcome, [int(one) for one in found.results]) == ("done", [score])
     assert scores_of(zrank, scores.live.root)["2"] == score
     assert pending(scores) == waits
     assert bool(scores.read_meta("held")[0]) == bool(waits)
@@ -308,7 +308,7 @@ def test_a_change_that_waits_is_better_than_the_score_of_another_build(
     store: PendingStore, operation: str, waits: int, change: int
 ) -> None:
     scores = ruled(store.name, PLAIN, f"{operation}:level:0")
-    assert ask(scores, {"2": waits}).verdict == "done"
+    assert ask(scores, {"2": waits}).outcome == "done"
     build(scores, "another", {"1": 1, "2": 2})
     found = ask(scores, {"2": change})
     assert [int(one) for one in found.results] == [waits]
@@ -324,7 +324,7 @@ def test_a_score_that_is_set_stays_in_the_range(
     zrank.zadd(scores.live.root, {"2": score})
     after = {"max": max(score, change), "min": min(score, change), "last": change}[operation]
     is_worse = (after > 100 and after > score) or (after < -100 and after < score)
-    assert ask(scores, {"2": change}).verdict == ("beyond" if is_worse else "done")
+    assert ask(scores, {"2": change}).outcome == ("beyond" if is_worse else "done")
 
 
 # Rankings of facets
@@ -335,7 +335,7 @@ def test_a_score_that_is_set_stays_in_the_range(
 )
 def test_every_ranking_of_a_member_is_changed(zrank: Redis, store: PendingStore, layout: Layout) -> None:
     scores = faceted(store, layout)
-    assert ask(scores, {"1": 5, "2": 4}).verdict == "done"
+    assert ask(scores, {"1": 5, "2": 4}).outcome == "done"
     for ranking in ("", "region:x"):
         key = scores.live.ranking(ranking)
         assert scores_of(zrank, key) == {"1": 6, "2": 6, "3": 3}
@@ -353,7 +353,7 @@ def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: PendingStore
     scores = faceted(store, layout)
     assert start(scores, "next")
     assert load_rows(scores, "next", [Change("1", 1, b"region:y"), Change("2", 2, b"region:x")])
-    assert ask(scores, {"1": 5, "3": 4}).verdict == "done"
+    assert ask(scores, {"1": 5, "3": 4}).outcome == "done"
     next_build = scores.keys.at("next")
     assert scores_of(zrank, next_build.root) == {"1": 6, "2": 2}
     assert scores_of(zrank, next_build.ranking("region:y")) == {"1": 6}
@@ -365,7 +365,7 @@ def test_every_ranking_of_a_rebuild_is_changed(zrank: Redis, store: PendingStore
 def test_a_ranking_that_was_evicted_is_missed(zrank: Redis, store: PendingStore) -> None:
     scores = faceted(store)
     zrank.delete(scores.live.ranking("region:x"))
-    assert ask(scores, {"1": 5}).verdict == "done"
+    assert ask(scores, {"1": 5}).outcome == "done"
     assert scores.check_health().behind == "rebuild"
 
 
@@ -381,7 +381,7 @@ def test_a_score_that_tie_bytes_make_exact_is_beyond_what_changes(
     for changes in ({"2": 5}, {"1": 5, "2": 5}, {"2": -5}, {"1": 5, "2": -5}):
         question = ChangeScores(scores.layout, RULE, (-100, 100), [*changes.items()], key, 60, faceted=False)
         found: Changed = scores.run(question.query)
-        assert (found.verdict, found.results) == ("beyond", ["2"])
+        assert (found.outcome, found.results) == ("beyond", ["2"])
     assert pending(scores) == {}
 
 

@@ -17,7 +17,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable
 from django_zrank.codec.layout import PLAIN
 from django_zrank.exceptions import Busy, IndexUnhealthy
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.recent import Recent
 from django_zrank.sync import upkeep
 from django_zrank.sync.push import push
@@ -128,7 +128,7 @@ def test_a_flush_of_a_server_that_is_not_accepted_fails(videos: list[Video]) -> 
 
 def test_a_flush_of_a_server_that_lacks_one_fails(videos: list[Video]) -> None:
     """It went back to a dump, with its memory."""
-    row = Generation.objects.filter(pk=INDEX.name)
+    row = Build.objects.filter(pk=INDEX.name)
     row.update(flushed=5, flushed_term=row.get().term)
     STORE.client.hset(STORE.keys.meta, "taken", 4)
     with pytest.raises(IndexUnhealthy):
@@ -151,7 +151,7 @@ def test_a_flush_takes_all_that_is_pending_in_pieces(videos: list[Video]) -> Non
     count_more()
     assert flush(INDEX) == 40
     assert (written(), waits()) == (40, 0)
-    number = Generation.objects.get(pk=INDEX.name).flushed
+    number = Build.objects.get(pk=INDEX.name).flushed
     assert number >= 2
     assert STORE.read_meta("taken", "settled") == [str(number)] * 2
     assert Batch.objects.filter(index=INDEX.name, flush__isnull=False).count() == number
@@ -181,7 +181,7 @@ def test_a_flush_notes_what_it_has_written(videos: list[Video]) -> None:
     assert set(members) <= set(marks)
     batch = Batch.objects.get(index=INDEX.name, flush__isnull=False)
     assert sorted(batch.marks) == [[None, member] for member in members]
-    assert (batch.flush, batch.term) == (1, Generation.objects.get(pk=INDEX.name).term)
+    assert (batch.flush, batch.term) == (1, Build.objects.get(pk=INDEX.name).term)
     assert str(batch.version) == STORE.read_meta("took")[0]
 
 
@@ -236,11 +236,11 @@ def test_a_flush_of_which_another_process_puts_some_back_is_written_once(
 def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
     videos: list[Video], monkeypatch: pytest.MonkeyPatch, note: dict[str, Any]
 ) -> None:
-    """It has accepted another server, or was restored from a backup."""
+    """It has trusted another server, or was restored from a backup."""
     for _ in range(2):
         flush(INDEX)
         increment(*videos)
-    before, rows = column(), Generation.objects.filter(index=INDEX.name)
+    before, rows = column(), Build.objects.filter(index=INDEX.name)
     just_after(monkeypatch, PendingStore, "take_pending", lambda: rows.update(**note))
     with pytest.raises(IndexUnhealthy):
         flush(INDEX)
@@ -250,7 +250,7 @@ def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
 def submit(value: int, rule: str, video: Video) -> None:
     """As another release does."""
     question = ChangeScores(PLAIN, rule, (0, 1000), [(str(video.pk), value)])
-    assert ruled(INDEX.name, PLAIN, rule).run(question.query).verdict == "done"
+    assert ruled(INDEX.name, PLAIN, rule).run(question.query).outcome == "done"
 
 
 @pytest.mark.parametrize(("views", "left"), [(50, 0), (10, 1)], ids=["known", "unknown"])
@@ -269,7 +269,7 @@ def test_a_change_by_the_rule_of_another_release_that_comes_between(
 
 def test_a_flush_leaves_the_rule_of_the_release_whose_build_is_live() -> None:
     """It says how rows are merged. Nothing is pending by it."""
-    STORE.client.hset(STORE.keys.meta, mapping={"rule": "max:views:0", "generation": "ffffffff-another"})
+    STORE.client.hset(STORE.keys.meta, mapping={"rule": "max:views:0", "build": "ffffffff-another"})
     assert flush(INDEX) == 0
     assert STORE.read_meta("rule") == ["max:views:0"]
 

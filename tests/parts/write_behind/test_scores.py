@@ -1,4 +1,4 @@
-"""Scores that begin in Redis: every operation, in every ranking, and on their way to the column."""
+"""Write-behind scores: every operation, in every ranking, and on their way to the column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.exceptions import IndexUnavailable, NotBuilt
-from django_zrank.models import Batch, Generation
+from django_zrank.models import Batch, Build
 from django_zrank.recent import Recent
 from django_zrank.sync import push as push_module
 from django_zrank.sync import upkeep
@@ -82,7 +82,7 @@ def test_an_increment_is_one_round_trip_and_no_query(
     videos: list[Video], round_trips: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     VideoRank.scores.increment(videos[0])
-    monkeypatch.setattr(VideoRank.ranking._reader._acceptance_trust, "until", float("inf"))
+    monkeypatch.setattr(VideoRank.ranking._reader._write_trust, "until", float("inf"))
     del round_trips[:]
     with CaptureQueriesContext(connection) as queries:
         VideoRank.scores.increment(videos[0])
@@ -176,7 +176,7 @@ def test_members_without_a_row_are_removed_whatever_was_flushed_meanwhile(
 
 def test_no_more_flushes_begin_in_a_rebuild_than_are_kept(videos: list[Video]) -> None:
     health = STORE.check_health()
-    building = INDEX.new_generation()
+    building = INDEX.new_build()
     STORE.start_rebuild(building, owner=health.owner, server=health.server, term=int(health.term))
     done = 0
     for _ in range(70):
@@ -211,7 +211,7 @@ def test_many_members_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         VideoRank.scores.increment(dict.fromkeys(pks[start : start + 150], 7))
     assert flush(INDEX) == 1200
     assert {int(pk): value for pk, value in column().items()} == {pk: n + 7 for n, pk in enumerate(pks)}
-    assert Generation.objects.get(index=INDEX.name).flushed >= 3
+    assert Build.objects.get(index=INDEX.name).flushed >= 3
     assert Batch.objects.filter(index=INDEX.name, flush__isnull=False).count() >= 3
 
 
@@ -383,7 +383,7 @@ def dump(client: Redis) -> dict[bytes, Any]:
 def restart(client: Redis) -> None:
     """Let the server look like another process of the same data."""
     client.hset(STORE.keys.meta, "server", "old/history")
-    Generation.objects.filter(index=INDEX.name).update(server="old/history")
+    Build.objects.filter(index=INDEX.name).update(server="old/history")
 
 
 @pytest.mark.parametrize("when", ["nothing taken", "in flight", "settled"])
@@ -438,7 +438,7 @@ def test_a_flush_whose_batch_is_purged_is_not_counted_again_by_the_server_that_t
     sync(INDEX)
     if purged:
         batch = Batch.objects.filter(flush__isnull=False).earliest("term", "version")
-        Generation.objects.update(purged_term=batch.term, purged=batch.version)
+        Build.objects.update(purged_term=batch.term, purged=batch.version)
         batch.delete()
     restore(zrank, image)
     restart(zrank)
@@ -469,7 +469,7 @@ def test_a_flush_that_was_killed_before_its_commit_is_written_though_batches_of_
     Video.objects.filter(pk=second.pk).update(views=50)
     drain(INDEX)
     forget_batches(INDEX, -60)
-    row = Generation.objects.get(index=INDEX.name)
+    row = Build.objects.get(index=INDEX.name)
     assert (row.purged_term, row.purged) > (row.term, int(STORE.read_meta("took")[0]))
     restart(STORE.client)
     sync(INDEX)
@@ -547,7 +547,7 @@ def test_what_is_made_of_filters_sees_changes_that_began_in_redis(videos: list[V
     ranking = VideoRank.ranking.filter(group="watched")
 
     def scores() -> list[int]:
-        for key in STORE.client.scan_iter("*:intersection:*:stamp"):
+        for key in STORE.client.scan_iter("*:combined_filter:*:stamp"):
             STORE.client.unlink(key)  # it may not be any older
         return [entry.score for entry in ranking.top()]
 

@@ -108,7 +108,7 @@ def test_bad_input_changes_nothing(way: Way, call: Any, error: Any, match: str, 
 
 
 @both_ways
-def test_nothing_is_changed_on_a_server_that_is_not_accepted(way: Way, video: Video) -> None:
+def test_nothing_is_changed_on_a_server_that_is_not_trusted(way: Way, video: Video) -> None:
     restart(STORE.client)
     with pytest.raises(IndexUnhealthy):
         way(VideoRank.scores).increment(video)
@@ -143,7 +143,7 @@ async def aincrement(video: Video, key: str) -> Any:
     await VideoRank.ranking.acount()
     loop = await loops.running_loop()
     pool: Any = (await loop.client("zrank")).redis.connection_pool  # type: ignore[union-attr]
-    loop.until[VideoRank.ranking._reader.acceptance.key] = float(
+    loop.until[VideoRank.ranking._reader.trusted_server.key] = float(
         "inf"
     )  # to look it up would take that connection
     used = await pool.get_connection()

@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, where two of a kind are at work, or a call is sent again."""
+"""Write-behind scores, where two of a kind are at work, or a call is sent again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import transaction
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.exceptions import Busy
-from django_zrank.models import Batch, Generation
+from django_zrank.models import Batch, Build
 from django_zrank.recent import Recent
 from django_zrank.redis.trust import recorded
 from django_zrank.sync import upkeep
@@ -65,7 +65,7 @@ def test_a_flush_comes_between_two_steps(mend: Callable[[Any], object], is_resta
     video, counted = Video.objects.create(views=0), 0
 
     def change(by: int) -> int:
-        with suppress(IndexUnavailable):  # its server isn't accepted yet
+        with suppress(IndexUnavailable):  # its server isn't trusted yet
             VideoRank.scores.increment(video, by)
             return by
         return 0
@@ -179,7 +179,7 @@ def test_a_database_that_lost_its_newest_flushes_is_flushed_to_again(video: Vide
     for _ in range(10):
         VideoRank.scores.increment(video)
         flush(INDEX)
-    Generation.objects.filter(index=INDEX.name).update(flushed=1)
+    Build.objects.filter(index=INDEX.name).update(flushed=1)
     Batch.objects.filter(flush__gt=1).delete()
     Video.objects.update(views=11)
     VideoRank.scores.increment(video, 5)

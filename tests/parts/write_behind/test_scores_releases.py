@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, while a release with another declaration takes over."""
+"""Write-behind scores, while a release with another declaration takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis import Redis
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import NotBuilt
-from django_zrank.models import Batch, Generation
+from django_zrank.models import Batch, Build
 from django_zrank.registry import registry
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
@@ -87,7 +87,7 @@ def test_a_database_that_lost_its_newest_flushes_is_flushed_to_after_write_behin
     for _ in range(10):
         counted.scores.increment(first)
         flush(counted.instance())
-    Generation.objects.filter(index=counted.name).update(flushed=1)
+    Build.objects.filter(index=counted.name).update(flushed=1)
     Batch.objects.filter(flush__gt=1).delete()
     Video.objects.filter(pk=first).update(total=1)
     counted.scores.increment(first, 5)
@@ -97,9 +97,9 @@ def test_a_database_that_lost_its_newest_flushes_is_flushed_to_after_write_behin
     sync(new)
     assert column(new)[str(first)] == 6
     assert contents(new) == column(new)
-    generation = Generation.objects.get(index=new.name).generation
+    build = Build.objects.get(index=new.name).build
     sync(new)
-    assert Generation.objects.get(index=new.name).generation == generation
+    assert Build.objects.get(index=new.name).build == build
 
 
 def test_a_database_that_lost_its_newest_flushes_is_noticed_when_write_behind_is_declared_again(
@@ -113,13 +113,13 @@ def test_a_database_that_lost_its_newest_flushes_is_noticed_when_write_behind_is
     new = released(counted)
     install("default", [new.instance()])  # as migrate does
     sync(new)
-    rows = Generation.objects.filter(index=new.name)
+    rows = Build.objects.filter(index=new.name)
     rows.update(flushed=1)
     Batch.objects.filter(flush__gt=1).delete()
     Video.objects.filter(pk=first).update(total=1)
-    generation = rows.get().generation
+    build = rows.get().build
     sync(new)
-    assert rows.get().generation == generation
+    assert rows.get().build == build
     install("default", [counted.instance()])
     sync(counted)
     counted.scores.increment(first, 5)
@@ -133,7 +133,7 @@ def test_what_is_pending_for_another_database_is_given_up_if_told(counted: type[
     counted.scores.increment(first, 5)
     flush(counted.instance())
     counted.scores.increment(first, 50)
-    Generation.objects.filter(index=counted.name).update(owner="another")  # as if this were a copy
+    Build.objects.filter(index=counted.name).update(owner="another")  # as if this were a copy
     with pytest.raises(IndexUnavailable, match="--discard-pending"):
         rebuild(counted.instance())
     rebuild(counted.instance(), discard_pending=True)
@@ -153,7 +153,7 @@ def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_no
     restore(zrank, image)
     store = PendingStore(counted.name)
     store.client.hset(store.keys.meta, "server", "old/history")
-    Generation.objects.filter(index=counted.name).update(server="old/history")
+    Build.objects.filter(index=counted.name).update(server="old/history")
     sync(new)
     assert column(new)[str(first)] == 5 == contents(new)[str(first)]
 
@@ -288,6 +288,6 @@ def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
         counted.scores.increment(first)
         registry.unregister(counted)
         call_command("prune_zrank", counted.name)
-        assert not any(PendingStore(counted.name).read_meta("generation", "building"))
+        assert not any(PendingStore(counted.name).read_meta("build", "building"))
     finally:
         registry.register(counted)

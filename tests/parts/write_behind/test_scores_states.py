@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 from django_zrank import NotRanked, RankIndex
 from django_zrank.idle.sweep import sweep
 from django_zrank.idle.touching import touched_key
-from django_zrank.models import Batch, Generation, Mark
+from django_zrank.models import Batch, Build, Mark
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push, read
@@ -73,7 +73,7 @@ class Scores(RuleBasedStateMachine):
         assert self.index.column
         self.field = self.index.column.field.name
         self.stores = [PendingStore.of(part) for part in self.index.holders]
-        for model in (Video, Mark, Batch, Generation):
+        for model in (Video, Mark, Batch, Build):
             model.objects.all().delete()
         self.stores[0].client.flushdb()
         self.keys = 0
@@ -240,7 +240,7 @@ class Scores(RuleBasedStateMachine):
     def sweep(self) -> None:
         sweep(self.index)
 
-    # Generations and servers
+    # Builds and servers
 
     @rule(kept=st.booleans(), dies=st.booleans())
     def rebuild(self, kept: bool, dies: bool) -> None:
@@ -252,7 +252,7 @@ class Scores(RuleBasedStateMachine):
                 self.change(0, 3)
                 if kept:
                     for part, one in zip(self.index.holders, self.stores, strict=True):
-                        row = Generation.objects.get(index=part.name)
+                        row = Build.objects.get(index=part.name)
                         one.take_pending(row.term, row.flushed, 1000)
                 done = loaded(store, building, piece)
                 self.change(0, 4)
@@ -275,7 +275,7 @@ class Scores(RuleBasedStateMachine):
         """Another process, with all that this one held."""
         for store in self.stores:
             store.client.hset(store.keys.meta, "server", "old/history")
-        Generation.objects.update(server="old/history")
+        Build.objects.update(server="old/history")
         sync(self.index)
 
     @rule()

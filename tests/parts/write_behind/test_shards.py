@@ -1,4 +1,4 @@
-"""Scores that begin in Redis, over shards."""
+"""Write-behind scores, over shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.capture.triggers import install
-from django_zrank.models import Generation
+from django_zrank.models import Build
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
@@ -26,7 +26,7 @@ INDEX = PlayerAscending.instance()
 
 
 class TestScoresInRedis:
-    """Scores that begin in Redis follow into their columns, shard by shard."""
+    """Write-behind scores follow into their columns, shard by shard."""
 
     @pytest.fixture
     def changed(self, declare: Callable[..., type[RankIndex]]) -> type[RankIndex]:
@@ -60,7 +60,7 @@ class TestScoresInRedis:
         assert sorted(Video.objects.values_list("total", flat=True)) == list(range(100, 112))
         assert_mirrors(changed)
         assert not any(zrank.keys(f"*{{{part.name}}}*") for part in before)
-        assert not Generation.objects.filter(index__in=[part.name for part in before]).exists()
+        assert not Build.objects.filter(index__in=[part.name for part in before]).exists()
 
 
 def test_parts_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

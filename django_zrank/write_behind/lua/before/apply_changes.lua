@@ -1,5 +1,5 @@
 -- uses: pending
--- Precedes apply_changes.lua where scores begin in Redis: adds to each score what its row lacks of them.
+-- Precedes apply_changes.lua for write-behind scores: adds to each score what its row lacks of them.
 --
 -- KEYS  …         the five of apply_changes.lua, then
 --       pending   hash, member -> its pending change

@@ -1,5 +1,5 @@
 -- uses: bulk, pending
--- Precedes load_rows.lua where scores begin in Redis: adds to each score what its row lacks of them.
+-- Precedes load_rows.lua for write-behind scores: adds to each score what its row lacks of them.
 --
 -- KEYS  …         the three of load_rows.lua, then
 --       pending   hash, member -> its pending change

@@ -1,17 +1,17 @@
 -- uses: keys, permissions
--- Unlink some of the keys of a generation that is neither live nor being built.
+-- Unlink some of the keys of a build that is neither live nor being built.
 --
--- KEYS  root        of the generation
+-- KEYS  root        of the build
 --       meta        hash of the index
---       doomed      set of the generations whose keys are to be unlinked
--- ARGV  generation  its name
+--       doomed      set of the builds whose keys are to be unlinked
+-- ARGV  build       its name
 --       limit       the most facet rankings to unlink
 --       …           then suffixes of keys beside a ranking
 -- Returns 'more' while facet rankings are left; 'done' if all of its keys are gone, or it is live or being built.
 -- Cost  O(limit).
 
 local root, meta, doomed = KEYS[1], KEYS[2], KEYS[3]
-local generation, limit = unpack(ARGV)
+local build, limit = unpack(ARGV)
 local FIRST = 3
 
 -- A ranking, and the keys beside it.
@@ -23,9 +23,9 @@ local function keys_of(ranking)
   return keys
 end
 
-local state = redis.call('HMGET', meta, 'generation', 'building')
-if state[1] == generation or state[2] == generation then
-  redis.call('SREM', doomed, generation)
+local state = redis.call('HMGET', meta, 'build', 'building')
+if state[1] == build or state[2] == build then
+  redis.call('SREM', doomed, build)
   return 'done'
 end
 require_commands(meta)
@@ -37,5 +37,5 @@ if redis.call('EXISTS', names_key(root)) == 1 then
   return 'more'
 end
 redis.call('UNLINK', memberships_key(root), unpack(keys_of(root)))
-redis.call('SREM', doomed, generation)
+redis.call('SREM', doomed, build)
 return 'done'

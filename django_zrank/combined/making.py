@@ -13,14 +13,14 @@ from ..queries.query import Query
 from ..queries.request import Call, Request, Swapped
 from ..redis.keys import Keys
 from ..redis.scripts import Script
-from .keys import intersection_of, registry_of, stamp_of
+from .keys import combined_key, registry_of, stamp_of
 
 if TYPE_CHECKING:
     from .view import CombinedView
 
-__all__ = ["intersection", "read_intersection"]
+__all__ = ["combined_filter", "read_combined"]
 
-MAKE_INTERSECTION: Final = Script("make_intersection", __package__)
+MAKE_COMBINED: Final = Script("make_combined", __package__)
 
 KEPT: Final = 5000
 """Milliseconds for which it is kept, from the beginning of its making: answers may be as old."""
@@ -44,27 +44,27 @@ _WAIT: Final = 0.02
 """Seconds after which a client looks again for what another one makes."""
 
 
-def intersection(view: CombinedView, keys: Keys, facet: str = "") -> str:
+def combined_filter(view: CombinedView, keys: Keys, facet: str = "") -> str:
     """Return the key of the members that pass the filters of a view, a sorted set like a ranking; or of their numbers
     by the names of a facet's rankings, which begin with ``facet``: a hash."""
-    return intersection_of(keys, facet, str(view.scope), *view.sets(keys))
+    return combined_key(keys, facet, str(view.scope), *view.sets(keys))
 
 
-def read_intersection(
+def read_combined(
     view: CombinedView, keys: Keys, key: str, *calls: Call, facet: str = ""
 ) -> Query[tuple[int, list[Any]]]:
-    """Return the size of an intersection, or of counts, with the replies to calls about its ``key``. It is made if it
+    """Return the size of a combined filter, or of counts, with the replies to calls about its ``key``. It is made if it
     isn't there. The same transaction finds it there, so that it isn't replaced in between."""
     until = monotonic() + view.patience
     looks = (
-        Call("HGET", (keys.meta,), ("generation",)),
+        Call("HGET", (keys.meta,), ("build",)),
         Call("GET", (stamp_of(key),)),
         Call("EXISTS", (key,)),
     )
     is_made = False
     while True:
-        generation, size, is_there, *replies = yield Request((*looks, *calls), writes=True, atomic=True)
-        if (generation or b"").decode() != keys.generation:
+        build, size, is_there, *replies = yield Request((*looks, *calls), writes=True, atomic=True)
+        if (build or b"").decode() != keys.build:
             raise Swapped
         if size is not None and bool(int(size)) == bool(is_there):  # else it was evicted
             return int(size), replies
@@ -79,15 +79,15 @@ def read_intersection(
 def _make(
     view: CombinedView, keys: Keys, key: str, facet: str, until: float, calls: Sequence[Call]
 ) -> Query[tuple[int, list[Any]] | None]:
-    """Make an intersection, or wait until another client has made it. Return its size with the replies to ``calls`` if
-    one piece was enough. Raises ``FilterTooLarge`` and ``FilterNotReady``: a later call goes on from there."""
+    """Make a combined filter, or wait until another client has made it. Return its size with the replies to ``calls``
+    if one piece was enough. Raises ``FilterTooLarge`` and ``FilterNotReady``: a later call goes on from there."""
     settings, layout, scope = get_settings(), view.layout, view.scope
     names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
     page = min(_PAGE, max(20, _LOOK_UPS // scope.look_ups))
     small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in scope.clauses))
-    what = (keys.generation, *layout.arguments, str(scope), facet)
-    bounds = (view.limit, settings.max_combinations, settings.max_combination_bytes, KEPT, SHARE)
-    script = MAKE_INTERSECTION.using(layout.keeper.package)
+    what = (keys.build, *layout.arguments, str(scope), facet)
+    bounds = (view.limit, settings.max_combined_filters, settings.max_combined_filter_bytes, KEPT, SHARE)
+    script = MAKE_COMBINED.using(layout.keeper.package)
     maker, delay, is_first = token_hex(4), 0.0, True
     while True:
         is_last = monotonic() >= until
@@ -106,8 +106,8 @@ def _make(
             )
         if word == b"full":
             raise FilterNotReady(
-                f"no facet covers these filters, and {numbers[0]} other combinations take {numbers[1]:,} bytes of "
-                'Redis (ZRANK["MAX_COMBINATIONS"], ZRANK["MAX_COMBINATION_BYTES"])'
+                f"no facet covers these filters, and {numbers[0]} other combined filters take {numbers[1]:,} bytes of "
+                'Redis (ZRANK["MAX_COMBINED_FILTERS"], ZRANK["MAX_COMBINED_FILTER_BYTES"])'
             )
         if is_last:
             raise _not_ready(view)

@@ -1,4 +1,4 @@
-"""Intersections are made in pages, beside the live index: interrupted between any two round trips."""
+"""Combined filters are made in pages, beside the live index: interrupted between any two round trips."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from redis import Redis
 
 from django_zrank import RankIndex
 from django_zrank.codec.layout import Layout
-from django_zrank.combined import intersections
-from django_zrank.combined.intersections import MAKE_INTERSECTION
+from django_zrank.combined import making
 from django_zrank.combined.keys import registry_of
+from django_zrank.combined.making import MAKE_COMBINED
 from django_zrank.combined.scope import Clause, Scope
 from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
@@ -54,7 +54,7 @@ class PiecesDense(PiecesTied):
     ranking_method = KEEPING
 
 
-MAKING = {*variants(MAKE_INTERSECTION)}
+MAKING = {*variants(MAKE_COMBINED)}
 INDEXES = [Pieces, PiecesTied, PiecesDense]
 NARROWED: dict[str, Callable[[Any], Any]] = {
     "two facets": lambda ranking: ranking.filter(region="kantou", platform__in=["pc", "ps"]),
@@ -105,12 +105,12 @@ def write(store: Store, index: type[RankIndex], rows: dict[int, Row | None]) -> 
 
 def forget(zrank: Redis) -> None:
     """Let what is kept be as old as it may be."""
-    for key in zrank.scan_iter("*:intersection:*:stamp"):
+    for key in zrank.scan_iter("*:combined_filter:*:stamp"):
         zrank.unlink(key)
 
 
 def seconds_left(zrank: Redis) -> dict[bytes, Any]:
-    return {key: zrank.ttl(key) for key in zrank.scan_iter("*:intersection:*")}
+    return {key: zrank.ttl(key) for key in zrank.scan_iter("*:combined_filter:*")}
 
 
 def number_of(zrank: Redis, command: str) -> int:
@@ -121,9 +121,9 @@ def number_of(zrank: Redis, command: str) -> int:
 @pytest.fixture
 def pages_of_ten(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Also where a set is as small as these are."""
-    monkeypatch.setattr(intersections, "_PAGE", 10)
-    monkeypatch.setattr(intersections, "_LOOK_UPS", 10)
-    monkeypatch.setattr(intersections, "_SMALL", 0)
+    monkeypatch.setattr(making, "_PAGE", 10)
+    monkeypatch.setattr(making, "_LOOK_UPS", 10)
+    monkeypatch.setattr(making, "_SMALL", 0)
     (before,) = zrank.config_get("zset-max-listpack-entries").values()
     zrank.config_set("zset-max-listpack-entries", 0)
     yield
@@ -193,10 +193,10 @@ def test_all_but_those_of_one_value_are_counted_by_a_difference(
         assert ranking.exclude(region=region).count() == len(others)
         assert ranking.exclude(region=region).exists()
     assert ranking.exclude(region__in=[]).count() == len(rows)
-    assert not [*zrank.scan_iter("*:intersection:*")]
+    assert not [*zrank.scan_iter("*:combined_filter:*")]
     assert ranking.exclude(region__in=REGIONS).count() == 0
-    assert [*zrank.scan_iter("*:intersection:*")]
-    populate(declared, rows | {100: {**rows[1], "region": "kansai"}})  # another generation is live
+    assert [*zrank.scan_iter("*:combined_filter:*")]
+    populate(declared, rows | {100: {**rows[1], "region": "kansai"}})  # another build is live
     assert ranking.exclude(region="kantou").count() == 1 + sum(
         row["region"] != "kantou" for row in rows.values()
     )
@@ -238,9 +238,9 @@ def test_a_small_set_is_cut_down_at_once(
     monkeypatch.setattr(Executor, "send", sending)
     found = ranking.top(100)
     assert len(requests) == 2
-    assert not [key for key in zrank.scan_iter("*:intersection:*") if b":new" in key]
+    assert not [key for key in zrank.scan_iter("*:combined_filter:*") if b":new" in key]
     forget(zrank)
-    monkeypatch.setattr(intersections, "_SMALL", 0)
+    monkeypatch.setattr(making, "_SMALL", 0)
     assert ranking.top(100) == found
     assert len(requests) > 4 or not found
     assert bool(found) == (name != "nobody")
@@ -319,7 +319,7 @@ def test_it_is_kept_for_seconds_and_then_made_anew(zrank: Redis) -> None:
 def test_it_is_kept_for_longer_where_its_making_takes_long(
     zrank: Redis, monkeypatch: pytest.MonkeyPatch, pages_of_ten: None
 ) -> None:
-    monkeypatch.setattr(intersections, "SHARE", 10**6)
+    monkeypatch.setattr(making, "SHARE", 10**6)
     populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
     all_but(Pieces, "kantou").count()  # in dozens of round trips, so a millisecond at least
     (stamp,) = zrank.scan_iter("*:stamp")
@@ -341,7 +341,7 @@ def test_one_that_is_evicted_is_made_again(zrank: Redis) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in ALL})
     ranking = all_but(Pieces, "kantou")
     expected = ranking.count()
-    (key,) = zrank.scan_iter("*:intersection:*[0-9a-f]", _type="zset")
+    (key,) = zrank.scan_iter("*:combined_filter:*[0-9a-f]", _type="zset")
     zrank.unlink(key)
     assert ranking.count() == expected > 0
 
@@ -438,7 +438,7 @@ def test_counts_go_on_too(zrank: Redis, pages_of_ten: None) -> None:
     populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 200)})
     ranking = all_but(Pieces, "kantou")
     expected, found, attempts = ranking.counts("platform"), None, 0
-    for key in zrank.scan_iter("*:intersection*"):
+    for key in zrank.scan_iter("*:combined_filter*"):
         zrank.unlink(key)
     while found is None:
         attempts += 1
@@ -510,7 +510,7 @@ def test_the_index_is_rebuilt_between_any_two_pages(
             assert load_rows(store, str(trip), [change(index, pk, row) for pk, row in rows.items()])
             assert store.swap_rebuilt(str(trip))
 
-    index.ranking.count()  # this process knows the live generation
+    index.ranking.count()  # this process knows the live build
     between(rebuild)
     found = NARROWED["two facets"](index.ranking).top(100)
     assert {entry.pk: entry.score for entry in found} == {
@@ -539,7 +539,7 @@ def test_members_that_renew_meanwhile_are_not_missed(
 def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     zrank: Redis, between: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intersections, "_PAGE", 10)
+    monkeypatch.setattr(making, "_PAGE", 10)
     store = Store("wide", Layout(0, True))
     start(store, "a")
     far = Change("99", -(2.0**60), b"\0" + bytes(8))

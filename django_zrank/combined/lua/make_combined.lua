@@ -1,5 +1,5 @@
 -- uses: built, clock, bulk, identity, keys, ties, beside, tests, positions, permissions
--- Do a piece of the making of an intersection, the ranking of the members that pass several tests, or of their numbers by
+-- Do a piece of the making of a combined filter, the ranking of the members that pass several tests, or of their numbers by
 -- a facet. A piece reads some members of the smallest set that holds all who pass, and puts in those that do; after the
 -- last of these, it looks up again those that were written meanwhile, whom 'recent' names.
 --
@@ -12,10 +12,10 @@
 -- KEYS  live      sorted set of the whole index
 --       meta      hash of the index
 --       recent    sorted set, member -> version of its newest write
---       intersections  sorted set, intersection -> until when it is read
---       intersection  the one that is made: until it is complete, another key is filled
+--       combined_filters  sorted set, combined_filter -> until when it is read
+--       combined_filter  the one that is made: until it is complete, another key is filled
 --       …         then the sorted sets that 'tests' are about
--- ARGV  generation  that the client believes to be live
+-- ARGV  build       that the client believes to be live
 --       width       tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
 --       tests       that a member must pass, as in deal.lua
@@ -25,43 +25,43 @@
 --       page        number of members to read
 --       small       number of members of a set that is cut down at once
 --       limit       the most members of the smallest set
---       most        the most large intersections of the index
+--       most        the most large combined filters of the index
 --       bytes       the most memory that these may take
 --       life        milliseconds for which it is kept, from the beginning of its making
 --       share       the same as a multiple of the time of its making, if that is longer
 -- Returns {'kept', size} when it is complete; {'more'} if another piece is needed; {'busy'} if another client makes it;
---         {'too large', number of members in the smallest set}; {'full', number of intersections, their memory} if there is
+--         {'too large', number of members in the smallest set}; {'full', number of combined filters, their memory} if there is
 --         no room; the errors of lib/built.lua.
--- Cost  O((page + members of one write) * (tests + log(size))), and O(log(intersections)) for each 16 pieces.
+-- Cost  O((page + members of one write) * (tests + log(size))), and O(log(combined filters)) for each 16 pieces.
 
-local live, meta, recent, intersections, intersection = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local generation, width, memberships, tests, facet, maker, last, page, small, limit, most, bytes, life, share =
+local live, meta, recent, combined_filters, combined_filter = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local build, width, memberships, tests, facet, maker, last, page, small, limit, most, bytes, life, share =
   unpack(ARGV)
 local FIRST_TEST, LEASE, RESUMED, SPARE = 6, 1000, 5000, 60000
-local SMALL = 1048576 -- bytes up to which an intersection doesn't count towards 'most': few calls make it
+local SMALL = 1048576 -- bytes up to which a combined filter doesn't count towards 'most': few calls make it
 local call = redis.call
 local layout, counts = {width = tonumber(width), memberships = memberships == '1'}, facet ~= ''
 page = tonumber(page)
 
-require_live(meta, generation)
-local stamp = intersection .. ':stamp'
+require_live(meta, build)
+local stamp = combined_filter .. ':stamp'
 local size = call('GET', stamp)
--- The keys that are read: the intersection, and the key that its ranks are read from.
+-- The keys that are read: the combined filter, and the key that its ranks are read from.
 local function read_keys(key)
   return {key, not counts and keys_beside(key)[1] or nil}
 end
-local kept = read_keys(intersection)
+local kept = read_keys(combined_filter)
 if size and call('EXISTS', unpack(kept)) == (size ~= '0' and #kept or 0) then -- else it was evicted
   return {'kept', tonumber(size)}
 end
 
--- The keys of an intersection that is being made: how far this has come; the new one; how members are stored there, if they
+-- The keys of a combined filter that is being made: how far this has come; the new one; how members are stored there, if they
 -- have tie bytes, or the names of the rankings of those that were counted; and the keys beside it.
 local function unfinished(key)
   local new = key .. ':new'
   return {new .. ':making', new, new .. ':noted', unpack(keys_beside(new))}
 end
-local filled, now = unfinished(intersection), math.floor(clock() / 1000)
+local filled, now = unfinished(combined_filter), math.floor(clock() / 1000)
 local making, new, noted = filled[1], filled[2], filled[3]
 local state = call('GET', making)
 state = state and cmsgpack.unpack(state)
@@ -108,7 +108,7 @@ if not state or state.server ~= server or state.started ~= (started or '') or st
 end
 
 -- The memory of each, and by '' of all: no call measures all of them, as there may be thousands.
-local sizes, large = intersections .. ':sizes', intersections .. ':large'
+local sizes, large = combined_filters .. ':sizes', combined_filters .. ':large'
 local function keys_of(name)
   local keys = unfinished(name)
   for _, key in ipairs(read_keys(name)) do
@@ -124,26 +124,26 @@ local function forget(name)
   call('UNLINK', unpack(keys_of(name)))
   set_size(name, 0)
   call('HDEL', sizes, name)
-  call('ZREM', intersections, name)
+  call('ZREM', combined_filters, name)
   call('ZREM', large, name)
 end
 local function note(milliseconds)
-  if call('EXISTS', intersections) == 0 then
+  if call('EXISTS', combined_filters) == 0 then
     call('UNLINK', sizes, large)
   end
   local until_then = integer(now + milliseconds)
-  call('ZADD', intersections, until_then, intersection)
+  call('ZADD', combined_filters, until_then, combined_filter)
   local memory = 0
-  for _, key in ipairs(keys_of(intersection)) do
+  for _, key in ipairs(keys_of(combined_filter)) do
     memory = memory + (call('MEMORY', 'USAGE', key, 'SAMPLES', 1) or 0)
   end
-  set_size(intersection, memory)
+  set_size(combined_filter, memory)
   if memory > SMALL then
-    call('ZADD', large, until_then, intersection)
+    call('ZADD', large, until_then, combined_filter)
   else
-    call('ZREM', large, intersection)
+    call('ZREM', large, combined_filter)
   end
-  for _, key in ipairs({intersections, sizes, large}) do
+  for _, key in ipairs({combined_filters, sizes, large}) do
     for _, condition in ipairs({'NX', 'GT'}) do
       call('PEXPIRE', key, integer(milliseconds + SPARE), condition)
     end
@@ -153,14 +153,14 @@ end
 -- Unlink some of those that nobody reads any more, and look if there is room.
 if state.pieces % 16 == 0 then
   note(SPARE)
-  for _, name in ipairs(call('ZRANGE', intersections, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
+  for _, name in ipairs(call('ZRANGE', combined_filters, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
     forget(name)
   end
   local memory = tonumber(call('HGET', sizes, ''))
-  local is_one_more = call('ZSCORE', large, intersection) and call('ZCOUNT', large, '(' .. now, '+inf') > tonumber(most)
+  local is_one_more = call('ZSCORE', large, combined_filter) and call('ZCOUNT', large, '(' .. now, '+inf') > tonumber(most)
   if is_one_more or memory > tonumber(bytes) then
-    forget(intersection)
-    return {'full', call('ZCOUNT', intersections, '(' .. now, '+inf'), memory}
+    forget(combined_filter)
+    return {'full', call('ZCOUNT', combined_filters, '(' .. now, '+inf'), memory}
   end
 end
 
