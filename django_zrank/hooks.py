@@ -53,8 +53,8 @@ class Source(NamedTuple):
     """Servers that rankings are read from in place of the primary."""
 
     function: str
-    """The dotted path of a function of a :class:`~django_zrank.redis.reader.Reader`, of a function that makes a query
-    of the live keys, and of a view. It returns the steps to the answer."""
+    """The dotted path of a function of a :class:`~django_zrank.redis.reader.Reader`, of a function that returns
+    the steps, given the live keys, and of a view. It returns the steps to the answer."""
 
     check: str
     """The dotted path of a system check, if ``ZRANK["READS"]`` chooses them: a function of the alias in ``CACHES`` and

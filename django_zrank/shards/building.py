@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..store import BuiltRow, Store
 from ..sync.in_step import InStep
 from ..sync.rebuild import Rebuild, rebuild
@@ -21,7 +21,7 @@ def building(index: ShardedIndex, *, polite: bool, test: bool, discards: bool) -
     return _Rebuilds(index, index.holders, polite=polite, test=test, discards=discards)
 
 
-def rebuild_holders(index: ShardedIndex, holders: Sequence[Declaration], *, polite: bool = False) -> int:
+def rebuild_holders(index: ShardedIndex, holders: Sequence[Index], *, polite: bool = False) -> int:
     return rebuild(index, make=partial(_Rebuilds, shards=holders), polite=polite)
 
 
@@ -29,7 +29,7 @@ class _Rebuilds(Rebuild):
     """Builds of shards. One that can't be reached doesn't stop the others: it is raised when they are live."""
 
     def __init__(
-        self, index: ShardedIndex, shards: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
+        self, index: ShardedIndex, shards: Sequence[Index], *, polite: bool, test: bool, discards: bool
     ) -> None:
         self.index, self.step, name = index, InStep(index.holders), index.new_build()
         self.builds = self.step.each(
@@ -40,7 +40,7 @@ class _Rebuilds(Rebuild):
         self.stores = [
             self.builds[shard].store if shard in self.builds else Store.of(shard) for shard in index.holders
         ]
-        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        self.swapped: dict[Index, tuple[str, int]] = {}
         self.at_once = len(self.builds)
 
     def own(self, rows: Iterator[BuiltRow]) -> Iterator[BuiltRow]:

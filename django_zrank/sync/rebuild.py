@@ -20,15 +20,15 @@ from django.db.models import F
 from django.template.defaultfilters import pluralize
 from django.utils import timezone
 
+from ..builds import TESTS, has_all, is_trusted, noted_and_found
 from ..capture.triggers import contract, record, refusal
 from ..conf import keeping_prefix
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed
 from ..hooks import divisible
-from ..members import batched
+from ..iteration import batched
 from ..models import Build
-from ..redis.trust import TESTS, has_all, is_trusted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -60,13 +60,13 @@ _RETIRED: Final = 1_000_000
 """The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
 
 
-def count_rows(index: Declaration) -> int:
+def count_rows(index: Index) -> int:
     """Return the number of rows that the database ranks."""
     return index.get_ranked().count()
 
 
 def rebuild(
-    index: Declaration,
+    index: Index,
     *,
     make: Callable[..., Rebuild] | None = None,
     batch_size: int = BATCH_SIZE,
@@ -144,7 +144,7 @@ def rebuild(
 
 
 @divisible
-def rebuild_holders(index: Declaration, holders: Sequence[Declaration], *, polite: bool = False) -> int:
+def rebuild_holders(index: Index, holders: Sequence[Index], *, polite: bool = False) -> int:
     """Rebuild what these indexes hold of the members of ``index``, as :func:`rebuild`."""
     return rebuild(index, polite=polite)
 
@@ -153,7 +153,7 @@ _Batch = Sequence[BuiltRow]
 
 
 @divisible
-def building(index: Declaration, *, polite: bool, test: bool, discards: bool) -> Rebuild:
+def building(index: Index, *, polite: bool, test: bool, discards: bool) -> Rebuild:
     """Return a :class:`Rebuild`, not begun yet. ``polite``: give way to a rebuild that is running. ``test``: a test
     makes it. ``discards``: give up what is pending for another database."""
     return Rebuild(index, index.new_build(), polite=polite, test=test, discards=discards)
@@ -162,7 +162,7 @@ def building(index: Declaration, *, polite: bool, test: bool, discards: bool) ->
 class Rebuild:
     """An index that is built. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
-    def __init__(self, index: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
+    def __init__(self, index: Index, name: str, *, polite: bool, test: bool, discards: bool) -> None:
         self.index, self.name, self.polite = index, name, polite
         self.store = Store.of(index)
         self.owner, self.server, self.term, former = _enter(
@@ -177,7 +177,7 @@ class Rebuild:
         self.stores: Sequence[Store] = (self.store,)
         """What extensions note of rows, for each holder."""
 
-        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        self.swapped: dict[Index, tuple[str, int]] = {}
         """The names of live builds, and the terms, by the indexes that hold them."""
 
         self.at_once = 1
@@ -288,14 +288,14 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
         thread.shutdown(cancel_futures=True)
 
 
-def note_build(index: Declaration, build: str, **conditions: Any) -> int:
+def note_build(index: Index, build: str, **conditions: Any) -> int:
     """Note that a build of ``index`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
     its row doesn't meet ``conditions``."""
     rows = Build.objects.using(index.get_using()).filter(index=index.name, building=build, **conditions)
     return update_briefly(rows, build=build, building="")
 
 
-def _require_flushed(index: Declaration) -> None:
+def _require_flushed(index: Index) -> None:
     pending, alias = pending_elsewhere(index)
     if pending:
         former = f"the database {alias!r}" if alias else "another database"
@@ -306,12 +306,12 @@ def _require_flushed(index: Declaration) -> None:
         )
 
 
-def _require_turn(index: Declaration) -> None:
+def _require_turn(index: Index) -> None:
     if reason := refusal(index):
         raise NotBuilt(reason)
 
 
-def _record(index: Declaration) -> None:
+def _record(index: Index) -> None:
     """Note that the index belongs to this release, and create the triggers that it needs before it reads rows."""
     try:
         record(index)
@@ -320,7 +320,7 @@ def _record(index: Declaration) -> None:
 
 
 def _enter(
-    index: Declaration, store: Store, *, polite: bool, test: bool, discards: bool
+    index: Index, store: Store, *, polite: bool, test: bool, discards: bool
 ) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was trusted last, or if it lost writes. Also return the owner
@@ -351,11 +351,11 @@ def _enter(
     return row.owner, health.server, term, former
 
 
-def _superseded(index: Declaration) -> RebuildSuperseded:
+def _superseded(index: Index) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(index: Declaration, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
+def _batches(index: Index, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
     """Yield the rows that are built, about ``size`` of them for each call that loads them."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text

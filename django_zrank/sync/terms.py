@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..extension import installed
 from ..models import Build
 from ..store import Health, Store
@@ -11,7 +11,7 @@ from .marks import replay
 __all__ = ["is_behind", "trust_server"]
 
 
-def trust_server(index: Declaration, store: Store, health: Health, row: Build) -> None:
+def trust_server(index: Index, store: Store, health: Health, row: Build) -> None:
     """Accept the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
     compare what they have there with the database.
 
@@ -25,7 +25,7 @@ def trust_server(index: Declaration, store: Store, health: Health, row: Build) -
         store.adopt_server(health, row.term + 1, behind=replayed > 0)
 
 
-def is_behind(index: Declaration, store: Store) -> bool:
+def is_behind(index: Index, store: Store) -> bool:
     """Return True if the database has lost what extensions had noted in it: it was restored from a backup, or failed
     over."""
     return any(one.is_behind(index, store) for one in installed().values())
