@@ -35,7 +35,7 @@ from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
-from .declaration import Declaration, compiled
+from .declaration import Index, compiled
 from .exceptions import CaptureError
 from .extension import extensions, fallbacks, installed, sources
 from .index import RankIndex
@@ -318,7 +318,7 @@ def check_deployed_views(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]
 
 # Declarations
 
-_DECLARING: Final = [base for base in RankIndex.__mro__[1:] if issubclass(base, Declaration)]
+_DECLARING: Final = [base for base in RankIndex.__mro__[1:] if issubclass(base, Index)]
 """The classes that declare: the kernel's, and those of parts."""
 
 _HOOKS: Final = {name for base in _DECLARING for name in vars(base) if name.startswith(("get_", "aget_"))} - {

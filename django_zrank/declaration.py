@@ -40,7 +40,7 @@ else:
     Member = TypeVar("Member", bound=models.Model)
     """The model of an index: ``RankIndex[Player]``. Python 3.13 has a default, for declarations that leave it out."""
 
-__all__ = ["Declaration", "Member", "compiled"]
+__all__ = ["Index", "Member", "compiled"]
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -55,10 +55,10 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """The address of an object, in its default ``repr()``."""
 
 
-_instances: dict[type[Declaration], Any] = {}
+_instances: dict[type[Index], Any] = {}
 
 
-class Declaration(MemberCodec, Generic[Member]):
+class Index(MemberCodec, Generic[Member]):
     """The declaration of an index, and all that follows from it. Code that reads or writes an index needs only this."""
 
     @classmethod
@@ -211,7 +211,7 @@ class Declaration(MemberCodec, Generic[Member]):
         return self._overrides("aget_excluded", "aget_excluded_many")
 
     def _overrides(self, *hooks: str) -> bool:
-        return any(getattr(type(self), hook) is not getattr(Declaration, hook) for hook in hooks)
+        return any(getattr(type(self), hook) is not getattr(Index, hook) for hook in hooks)
 
     # What parts add, by a base class of RankIndex: see ``extension.py``
 
@@ -399,7 +399,7 @@ class Declaration(MemberCodec, Generic[Member]):
         return distance
 
 
-def fingerprint(index: Declaration) -> str:
+def fingerprint(index: Index) -> str:
     """Return eight digits that identify what an index declares: its order, facets and layout,
     and what parts add; the query of ``get_queryset()`` with its parameters; the types of the columns
     it names, the formulas of generated fields, the time zone of times without one, and ``ZRANK["MAX_VALUES"]``.
@@ -425,7 +425,7 @@ def fingerprint(index: Declaration) -> str:
     return sha256(repr(said).encode()).hexdigest()[:8]
 
 
-def compiled(index: Declaration) -> tuple[str, Sequence[str]]:
+def compiled(index: Index) -> tuple[str, Sequence[str]]:
     """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters: the same
     whatever time zone a request has activated."""
     using = index.get_using()
@@ -452,13 +452,13 @@ def _held(parameter: Any) -> Any:
     return getattr(parameter, "obj", None) or getattr(parameter, "__dict__", None) or parameter
 
 
-def _fields(index: Declaration) -> list[models.Field[Any, Any]]:
+def _fields(index: Index) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
     paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached_paths()
     return [index.follow(path)[-1] for path in paths]
 
 
-def _types(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
+def _types(index: Index, sql: str) -> list[tuple[Any, ...]]:
     """Return the types of the columns that a query names, including those that it only filters by: a migration to
     another type may round their values."""
     attributes = "max_digits", "decimal_places", "db_collation", "unpack_ipv4"
@@ -471,7 +471,7 @@ def _types(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
     return sorted(types, key=repr)
 
 
-def _formulas(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
+def _formulas(index: Index, sql: str) -> list[tuple[Any, ...]]:
     """Return the formulas of the generated fields of all models whose tables a query names."""
     connection = connections[index.get_using()]
     formulas: set[tuple[Any, ...]] = {
@@ -482,7 +482,7 @@ def _formulas(index: Declaration, sql: str) -> list[tuple[Any, ...]]:
     return sorted(formulas)
 
 
-def _columns(index: Declaration, sql: str) -> Iterator[tuple[str, Any]]:
+def _columns(index: Index, sql: str) -> Iterator[tuple[str, Any]]:
     """Yield all fields with a column of all models whose tables a query names, and their tables. Processes may install
     the models in another order, and further ones of the same tables, such as proxies."""
     for model in {index.model, *apps.get_models(include_auto_created=True)}:

@@ -11,7 +11,7 @@ from django.db import models
 
 from .codec.entry import Entry
 from .codec.units import Band
-from .declaration import Declaration, Member
+from .declaration import Index, Member
 
 __all__ = ["Entries", "Entry", "EntryPage", "Recommendations"]
 
@@ -20,7 +20,7 @@ __all__ = ["Entries", "Entry", "EntryPage", "Recommendations"]
 class Entries(Sequence[Entry], Generic[Member]):
     """Members of a ranking, best first."""
 
-    _index: Declaration[Member]
+    _index: Index[Member]
     _entries: list[Entry]
 
     def __repr__(self) -> str:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, Na
 from django.utils.module_loading import import_string
 
 from .conf import get_settings
-from .declaration import Declaration
+from .declaration import Index
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
     from django.db.models import Q
 
-    from .queries.query import Query
     from .queries.request import Call
+    from .queries.steps import Steps
     from .redis.keys import Keys
     from .store import Health, Store
 
@@ -48,7 +48,7 @@ __all__ = [
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Index = TypeVar("Index", bound=Declaration[Any])
+AnyIndex = TypeVar("AnyIndex", bound=Index[Any])
 
 extensions: Final[dict[str, str]] = {}
 """The dotted paths of the extensions, by the attribute with which an index declares each. They are called in this
@@ -66,18 +66,18 @@ class Preceding(NamedTuple):
     """The keys and arguments that follow those of the script."""
 
 
-class Extension(Generic[Index]):
+class Extension(Generic[AnyIndex]):
     """A part, for all indexes. By default, every hook does nothing. Most are called for indexes that don't declare the
     part, too: an earlier release may have."""
 
     needs: Sequence[str] = ()
     """The attributes of an index that must be right for :meth:`check` to run."""
 
-    def is_declared(self, index: Index) -> bool:
+    def is_declared(self, index: AnyIndex) -> bool:
         """Return True if an index declares it."""
         return False
 
-    def check(self, index: Index) -> Iterator[CheckMessage]:
+    def check(self, index: AnyIndex) -> Iterator[CheckMessage]:
         """Check the declaration, without a query."""
         yield from ()
 
@@ -86,20 +86,20 @@ class Extension(Generic[Index]):
     is_timed: ClassVar[bool] = False
     """True if it depends on the time which rows are ranked."""
 
-    def before_rows(self, index: Index) -> Any:
+    def before_rows(self, index: AnyIndex) -> Any:
         """Return what :meth:`removing` needs of the time before the rows of a push are read. Not called for a save,
         which doesn't wait for it."""
 
-    def removing(self, index: Index, before: Any) -> Callable[[Store], Any] | None:
+    def removing(self, index: AnyIndex, before: Any) -> Callable[[Store], Any] | None:
         """Return a function that is called with the store of each part from which a push is about to remove members;
         None for none. ``before``: what :meth:`before_rows` returned; None if it wasn't called. Called if the index is
         timed."""
 
-    def column(self, part: Index) -> Any:
+    def column(self, holder: AnyIndex) -> Any:
         """Return an expression that is read with every row, in the same statement; None for none. ``part``: the index,
         or one of its holders."""
 
-    def before_write(self, script: str, part: Index, keys: Keys, noted: Any) -> Preceding | None:
+    def before_write(self, script: str, holder: AnyIndex, keys: Keys, noted: Any) -> Preceding | None:
         """Return what precedes ``apply_changes`` or ``load_rows``. ``noted``: the value of :meth:`column` in the last
         of the rows that are written; None if there was none."""
 
@@ -108,20 +108,20 @@ class Extension(Generic[Index]):
     def before_check(self, script: str, keys: Keys) -> Preceding | None:
         """Return what precedes ``check_health`` or ``start_rebuild``: it tells if keys of this part are missing."""
 
-    def building(self, index: Index) -> Mapping[str, Any]:
+    def building(self, index: AnyIndex) -> Mapping[str, Any]:
         """Return fields of ``meta``, with their values, that belong to a build whose rows are about to be read. A build
         without a value (None) has no such field."""
         return {}
 
-    def replacing(self, index: Index) -> None:
+    def replacing(self, index: AnyIndex) -> None:
         """Called before a build of an index begins, and before it lists the marks that it covers."""
 
-    def replaced(self, index: Index) -> None:
+    def replaced(self, index: AnyIndex) -> None:
         """Called once builds of all that holds its members are live, and again when the index is found healthy."""
 
     # Upkeep
 
-    def work(self, index: Index, *, limit: int | None, patience: float, skip_locked: bool) -> int:
+    def work(self, index: AnyIndex, *, limit: int | None, patience: float, skip_locked: bool) -> int:
         """Do what is due, for about ``limit`` members, or for all. Return their number.
 
         ``patience``: seconds for which to wait for locks. ``skip_locked``: leave locked rows for the next time, instead
@@ -138,7 +138,7 @@ class Extension(Generic[Index]):
         """Return the number of members with changes on their way, and the age of the oldest in seconds."""
         return 0, 0.0
 
-    def bring(self, part: Index) -> None:
+    def bring(self, holder: AnyIndex) -> None:
         """Write these changes to the database, without the locked rows."""
 
     def state(self, keys: Keys, members: Sequence[bytes]) -> list[Call]:
@@ -160,11 +160,11 @@ class Extension(Generic[Index]):
 
     # Another server
 
-    def is_behind(self, part: Index, store: Store) -> bool:
+    def is_behind(self, holder: AnyIndex, store: Store) -> bool:
         """Return True if the database has lost what it had noted of changes in Redis. A new term must begin then."""
         return False
 
-    def trusting(self, part: Index, health: Health, *, everything: bool) -> bool:
+    def trusting(self, holder: AnyIndex, health: Health, *, everything: bool) -> bool:
         """Called before a server is trusted under a new term. ``everything``: more was lost than is kept. Return False
         if the server has changed since it was found like this."""
         return True
@@ -174,12 +174,12 @@ class Extension(Generic[Index]):
 
     # Write-behind scores
 
-    def rouse(self, index: Index, pks: Sequence[Any]) -> list[Any]:
+    def rouse(self, index: AnyIndex, pks: Sequence[Any]) -> list[Any]:
         """Change the rows of members that are active, and about to be pushed, so that they are ranked. Return the keys
         of those whose rows are locked."""
         return []
 
-    def changed(self, index: Index, members: Sequence[str]) -> Query[None]:
+    def changed(self, index: AnyIndex, members: Sequence[str]) -> Steps[None]:
         """The steps that follow a change of scores of members in Redis. An error is logged."""
         yield from ()
 
@@ -191,13 +191,13 @@ def installed() -> Mapping[str, Extension[Any]]:
 
 
 @cache
-def declared(index: Declaration) -> Mapping[str, Extension[Any]]:
+def declared(index: Index) -> Mapping[str, Extension[Any]]:
     """Return the extensions that an index declares, by their names."""
     return {name: one for name, one in installed().items() if one.is_declared(index)}
 
 
 @cache
-def timed(index: Declaration) -> Sequence[Extension[Any]]:
+def timed(index: Index) -> Sequence[Extension[Any]]:
     """Return the extensions for which it depends on the time which rows of an index are ranked."""
     return [one for one in declared(index).values() if one.is_timed]
 
@@ -228,8 +228,8 @@ class Source(NamedTuple):
     """Servers that rankings are read from in place of the primary."""
 
     function: str
-    """The dotted path of a function of a :class:`~django_zrank.redis.reader.Reader`, of a function that makes a query
-    of the live keys, and of a view. It returns the steps to the answer."""
+    """The dotted path of a function of a :class:`~django_zrank.redis.reader.Reader`, of a function that returns
+    the steps, given the live keys, and of a view. It returns the steps to the answer."""
 
     check: str
     """The dotted path of a system check, if ``ZRANK["READS"]`` chooses them: a function of the alias in ``CACHES`` and

@@ -13,7 +13,7 @@ from .exceptions import IndexUnavailable
 from .extension import fallback
 from .index import RankIndex
 from .queries.counts import Size
-from .queries.query import drive
+from .queries.steps import drive
 from .redis import reader_of
 from .registry import registry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .codec.units import Band
-from .declaration import Declaration, Member
+from .declaration import Index, Member
 from .erase import Erasing
 from .extension import Fallback, Source, combined_filters, companions, extensions, fallbacks, sources
 from .groups import Grouping
@@ -56,7 +56,7 @@ class RankIndex(
     IdleIndex[Member],
     ShowingIndex[Member],
     ShardedIndex[Member],
-    Declaration[Member],
+    Index[Member],
 ):
     """One ranking of one model. Subclass it in ``<app>/zrank.py`` and decorate it with ``@register``.
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django.db import models
 
-from .declaration import Declaration
+from .declaration import Index
 
-__all__ = ["batched", "halves", "members_of", "named", "sort_key_of", "values_of"]
-
-Item = TypeVar("Item")
+__all__ = ["members_of", "named", "sort_key_of", "values_of"]
 
 
 def members_of(parameter: str, given: Any) -> Iterable[Any]:
@@ -39,24 +36,7 @@ def _is_several(given: Any) -> bool:
     return hasattr(given, "__iter__") and not isinstance(given, (str, bytes, models.Model))
 
 
-def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of ``size`` items."""
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch
-
-
-def halves(wanted: int, better: Iterable[Item], worse: Iterable[Item]) -> list[Item]:
-    """Take half from each side, the odd one from the better; if one has too few, more from the other. Reads no more
-    items than it takes."""
-    first, second = iter(better), iter(worse)
-    chosen = list(islice(first, (wanted + 1) // 2))
-    chosen += islice(second, wanted - len(chosen))
-    chosen += islice(first, wanted - len(chosen))
-    return chosen
-
-
-def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
+def sort_key_of(index: Index, member: Any) -> tuple[float, bytes] | None:
     """The sort key that a member has in Redis, its score and its stored form, if its row is up to date.
 
     None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
@@ -71,7 +51,7 @@ def sort_key_of(index: Declaration, member: Any) -> tuple[float, bytes] | None:
     return float(score), tie + index.to_text(member).encode()
 
 
-def values_of(index: Declaration, row: models.Model) -> list[Any]:
+def values_of(index: Index, row: models.Model) -> list[Any]:
     """The values of all criteria of a row. Raises ``KeyError`` for one that isn't loaded."""
     return [_loaded(row, *index.follow(path)) for path in index.ordering.paths]
 

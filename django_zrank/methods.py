@@ -46,7 +46,7 @@ class Method:
 
     def read_values(self, view: Any, keys: Any, bound: Value, skipped: int, count: int) -> Any:
         """Return the number of distinct values of a :class:`~.queries.view.View` that are better than a bound, and
-        these after the first ``skipped``, best first, ``count`` of them: a query. ``bound``: a score and a prefix of
+        these after the first ``skipped``, best first, ``count`` of them: as steps. ``bound``: a score and a prefix of
         tie bytes."""
         raise NotImplementedError
 

@@ -253,7 +253,7 @@ class Job(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     """The number of times that a process has taken it."""
 
-    seen_at = models.DateTimeField(null=True)
+    heartbeat_at = models.DateTimeField(null=True)
     """The runner's last heartbeat, by the database's clock."""
 
     done = models.BigIntegerField(default=0)

@@ -15,18 +15,19 @@ from .codec.cursors import encode_cursor, sort_key_at
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
 from .codec.filters import Condition, covering, parse_conditions, ranking_of, uncovered
 from .codec.units import Band
-from .declaration import Declaration, Member
+from .declaration import Index, Member
 from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .extension import combined_filter, fallback, sources
-from .members import batched, members_of, sort_key_of
+from .iteration import batched
+from .members import members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
-from .queries.draws import Draw, Sample, forget_seen
+from .queries.draws import Draw, Sample, forget_remembered
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween
-from .queries.positions import BarePosition, BareScore, Locate, Location
-from .queries.query import IS_SYNC, Answer, Query, Question, Several, drive
+from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
 from .queries.request import Blocking
+from .queries.steps import IS_SYNC, Answer, Question, Several, Steps, drive
 from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
@@ -65,7 +66,7 @@ class Ranking(
     thousands of members are read or no facet covers the filters.
     """
 
-    def __init__(self, index: Declaration[Member]) -> None:
+    def __init__(self, index: Index[Member]) -> None:
         self.index = index
         self.conditions: tuple[Condition, ...] = ()
         """The filters that the members pass; empty for all."""
@@ -192,7 +193,7 @@ class Ranking(
         remember: timedelta | None = None,
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-    ) -> Query[Recommendations[Member]]:
+    ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members whose scores are near ``member``'s, half ranked above it, half below.
 
         On each side, every set of candidates is equally likely. If ``n`` is odd, the extra member comes from above. If
@@ -242,7 +243,7 @@ class Ranking(
         widen: Sequence[Band] = (),
         where: models.Q | None = None,
         seed: int | str | bytes | None = None,
-    ) -> Query[Recommendations[Member]]:
+    ) -> Steps[Recommendations[Member]]:
         """``n`` random distinct members near a score, drawn as :meth:`recommend` draws them near a member: for a
         signup, a bot, or a member that isn't ranked.
 
@@ -267,7 +268,7 @@ class Ranking(
 
     def _draw(
         self, draw: Draw, member: Any, exclude: Iterable[Any], where: models.Q | None
-    ) -> Query[Recommendations[Member]]:
+    ) -> Steps[Recommendations[Member]]:
         """Draw for ``member``, or for nobody if it is None. Raises ``NotRanked``."""
         index = self.index
         if where is not None:
@@ -314,7 +315,7 @@ class Ranking(
         excluded = members_of("exclude", exclude)
         batches = batched(members_of("members", members), _MANY)
 
-        def steps() -> Query[list[tuple[Any, Recommendations[Member] | None]]]:
+        def steps() -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
             nonlocal excluded
             excluded = yield from listed("exclude", excluded)
             # The members may be given by a query.
@@ -327,7 +328,7 @@ class Ranking(
 
     def _recommend_each(
         self, members: Sequence[Any], draw: Draw, excluded: Sequence[Any]
-    ) -> Query[list[tuple[Any, Recommendations[Member] | None]]]:
+    ) -> Steps[list[tuple[Any, Recommendations[Member] | None]]]:
         index = self.index
         hidden = yield from excluded_by_index(index, members)
         draws = [
@@ -352,7 +353,7 @@ class Ranking(
             for member, own in zip(members, hidden, strict=True)
         ]
 
-    def _ranks_of(self, samples: Sequence[Sample]) -> Query[LateRanks | RankBySortKey | None]:
+    def _ranks_of(self, samples: Sequence[Sample]) -> Steps[LateRanks | RankBySortKey | None]:
         """The ranks of the members of several samples, counted in one request for all: when the first of them is used,
         or at once in coroutines, where an attribute can't wait. None if no facet covers the filters."""
         # A member that moved between two round trips may be drawn with two sort keys.
@@ -363,7 +364,7 @@ class Ranking(
             return LateRanks(lambda: drive(self._count(sort_keys), reader_of(self.index).send))
         return (yield from self._count(sort_keys))
 
-    def _count(self, sort_keys: Sequence[tuple[float, bytes]]) -> Query[RankBySortKey]:
+    def _count(self, sort_keys: Sequence[tuple[float, bytes]]) -> Steps[RankBySortKey]:
         """The ranks of sort keys, each the score of a member and its stored form."""
         split = self.index.layout.split
         texts = [split(stored)[1].decode() for _, stored in sort_keys]
@@ -371,17 +372,17 @@ class Ranking(
         return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
 
     @verb
-    def forget(self, member: Any) -> Query[None]:
+    def forget(self, member: Any) -> Steps[None]:
         """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
         text = self.index.to_text(member)
-        yield from reader_of(self.index.holder_of(text)).running(partial(forget_seen, member=text))
+        yield from reader_of(self.index.holder_of(text)).running(partial(forget_remembered, member=text))
 
     aforget = async_version(forget)
 
     # Pages
 
     @verb
-    def top(self, n: int = 10) -> Query[Entries[Member]]:
+    def top(self, n: int = 10) -> Steps[Entries[Member]]:
         """The best ``n`` members."""
         return (yield from self._page(0, _at_most("n", n)))
 
@@ -403,7 +404,7 @@ class Ranking(
         return entries[0]
 
     @verb
-    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Query[Entries[Member]]:
+    def _slice(self, first: int | None, last: int | None, step: int | None = None) -> Steps[Entries[Member]]:
         """``ranking[first:last]``: the members from the position ``first``, 0 is best, to before ``last``."""
         first = 0 if first is None else _position(first)
         if last is not None:
@@ -425,7 +426,7 @@ class Ranking(
         last: Entry | None = None
         is_done = False
 
-        def steps() -> Query[Sequence[Entry]]:
+        def steps() -> Steps[Sequence[Entry]]:
             nonlocal last, is_done
             if is_done:
                 return ()
@@ -442,7 +443,7 @@ class Ranking(
     __aiter__ = async_iterator(__iter__)
 
     @verb
-    def at_rank(self, rank: int) -> Query[Entry]:
+    def at_rank(self, rank: int) -> Steps[Entry]:
         """The member at a position, where 1 is best. Positions are consecutive, whatever the ranking method. Raises
         :exc:`~django_zrank.NotRanked`."""
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -454,11 +455,11 @@ class Ranking(
 
     aat_rank = async_version(at_rank)
 
-    def _page(self, first: int, limit: int) -> Query[Entries[Member]]:
+    def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
         return self._entries((yield from self._ask(PageAt(first, limit))))
 
     @verb
-    def around(self, member: Any, n: int = 10) -> Query[EntryPage[Member]]:
+    def around(self, member: Any, n: int = 10) -> Steps[EntryPage[Member]]:
         """``n`` members with ``member`` in the middle. Near an end of the ranking, more members from the other side
         fill the page. Continue with :meth:`before` and :meth:`after`. Raises :exc:`~django_zrank.NotRanked`."""
         page = yield from self._ask(PageAround(self.index.to_text(member), _at_most("n", n)))
@@ -469,7 +470,7 @@ class Ranking(
     aaround = async_version(around)
 
     @verb
-    def after(self, entry: Entry | str, n: int = 10) -> Query[EntryPage[Member]]:
+    def after(self, entry: Entry | str, n: int = 10) -> Steps[EntryPage[Member]]:
         """The ``n`` members after ``entry``, best first: the next page, if it is the last entry of this one.
 
         ``entry``: an entry of any page of the index, or its :meth:`cursor`. The page begins where the member stood when
@@ -481,14 +482,14 @@ class Ranking(
     aafter = async_version(after)
 
     @verb
-    def before(self, entry: Entry | str, n: int = 10) -> Query[EntryPage[Member]]:
+    def before(self, entry: Entry | str, n: int = 10) -> Steps[EntryPage[Member]]:
         """The last ``n`` members before ``entry``, best first: the previous page, if it is the first entry of this one.
         The same applies as to :meth:`after`."""
         return self._beside(entry, _at_most("n", n), is_after=False)
 
     abefore = async_version(before)
 
-    def _beside(self, entry: Entry | str, n: int, *, is_after: bool) -> Query[EntryPage[Member]]:
+    def _beside(self, entry: Entry | str, n: int, *, is_after: bool) -> Steps[EntryPage[Member]]:
         try:
             score, stored = sort_key_at(self.index, entry)
         except ValueError as error:
@@ -515,7 +516,7 @@ class Ranking(
     @verb
     def between(
         self, low: Any = None, high: Any = None, n: int = 100, *, offset: int = 0
-    ) -> Query[Entries[Member]]:
+    ) -> Steps[Entries[Member]]:
         """The best ``n`` members with a score from ``low`` to ``high``, ends included; None means no bound.
 
         ``offset``: the number of members to skip, for pages after the first.
@@ -560,11 +561,11 @@ class Ranking(
     # Lookups
 
     @verb
-    def contains(self, member: object) -> Query[bool]:
+    def contains(self, member: object) -> Steps[bool]:
         """Return true if ``member`` is ranked. Raises ``ValueError`` for a value that can't be a member."""
         text = self.index.to_text(member)
-        if self._is_bare:
-            return (yield from self._ask(BareScore(text))) is not None
+        if self._has_plain_members:
+            return (yield from self._ask(ScoreByCommand(text))) is not None
         return (yield from self._ask(Locate([text]))).found[0] is not None
 
     acontains = async_version(contains)
@@ -573,11 +574,11 @@ class Ranking(
         return self.contains(member)
 
     @verb
-    def rank(self, member: Any) -> Query[int]:
+    def rank(self, member: Any) -> Steps[int]:
         """The rank of ``member``; 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
-        if self._is_bare and self.view.method == "ordinal":
+        if self._has_plain_members and self.view.method == "ordinal":
             position = yield from self._ask(
-                BarePosition(self.index.to_text(member), sort_key_of(self.index, member))
+                PositionByCommand(self.index.to_text(member), sort_key_of(self.index, member))
             )
             if position is None:
                 raise self._not_ranked(member)
@@ -587,10 +588,10 @@ class Ranking(
     arank = async_version(rank)
 
     @verb
-    def score(self, member: Any) -> Query[Any]:
+    def score(self, member: Any) -> Steps[Any]:
         """The score of ``member``, in the field's own type. Raises :exc:`~django_zrank.NotRanked`."""
-        if self._is_bare:
-            score = yield from self._ask(BareScore(self.index.to_text(member)))
+        if self._has_plain_members:
+            score = yield from self._ask(ScoreByCommand(self.index.to_text(member)))
             if score is None:
                 raise self._not_ranked(member)
             return self.index.ordering.first.kind.decode(score)
@@ -599,13 +600,13 @@ class Ranking(
     ascore = async_version(score)
 
     @verb
-    def entry(self, member: Any) -> Query[Entry]:
+    def entry(self, member: Any) -> Steps[Entry]:
         """The rank, the score and all criteria of ``member``. Raises :exc:`~django_zrank.NotRanked`."""
         return self._to_entries([(yield from self._locate(member))[1]])[0]
 
     aentry = async_version(entry)
 
-    def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]:
+    def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
         sort_key = sort_key_of(self.index, member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
         size, (location,) = yield from self._ask(question, self.view.by(method))
@@ -614,7 +615,7 @@ class Ranking(
         return size, location
 
     @verb
-    def ranks(self, members: Iterable[Any]) -> Query[dict[Any, int | None]]:
+    def ranks(self, members: Iterable[Any]) -> Steps[dict[Any, int | None]]:
         """The rank of each of ``members`` by its primary key, or None if the member is not ranked."""
         pks = yield from self._pks(members)
         _, found = yield from self._ask(Locate(list(pks)))
@@ -626,7 +627,7 @@ class Ranking(
     aranks = async_version(ranks)
 
     @verb
-    def members(self, members: Iterable[Any]) -> Query[Entries[Member]]:
+    def members(self, members: Iterable[Any]) -> Steps[Entries[Member]]:
         """Those of ``members`` that are ranked, best first, with ranks among all members, as for a list of friends."""
         _, locations = yield from self._ask(Locate(list((yield from self._pks(members)))))
         found = sorted(filter(None, locations), key=lambda location: location.position)
@@ -634,7 +635,7 @@ class Ranking(
 
     amembers = async_version(members)
 
-    def _pks(self, members: Iterable[Any]) -> Query[dict[str, Any]]:
+    def _pks(self, members: Iterable[Any]) -> Steps[dict[str, Any]]:
         """The primary key of each member, by its text in Redis."""
         given = yield from listed("members", members)
         texts = dict.fromkeys(self.index.to_text(one, "members") for one in given)
@@ -644,7 +645,7 @@ class Ranking(
     # Counts
 
     @verb
-    def rank_of_score(self, score: Any) -> Query[int]:
+    def rank_of_score(self, score: Any) -> Steps[int]:
         """The rank that a member with ``score`` would have, ahead of the members that have it already."""
         bound = self._bound("score", score)
         return (yield from self._ask(PageBetween(bound, Bound(), 0))).before + 1
@@ -652,7 +653,7 @@ class Ranking(
     arank_of_score = async_version(rank_of_score)
 
     @verb
-    def exists(self) -> Query[bool]:
+    def exists(self) -> Steps[bool]:
         """Return true if any member is ranked."""
         return (yield from self._ask(Size())) > 0
 
@@ -662,21 +663,21 @@ class Ranking(
         return self.exists()
 
     @verb
-    def count(self) -> Query[int]:
+    def count(self) -> Steps[int]:
         """The number of ranked members."""
         return (yield from self._ask(Size()))
 
     acount = async_version(count)
 
     @verb
-    def count_between(self, low: Any = None, high: Any = None) -> Query[int]:
+    def count_between(self, low: Any = None, high: Any = None) -> Steps[int]:
         """The number of members with a score from ``low`` to ``high``, ends included; None for no bound."""
         return (yield from self._ask(self._between(low, high, 0))).following
 
     acount_between = async_version(count_between)
 
     @verb
-    def counts(self, *paths: str) -> Query[dict[Any, int]]:
+    def counts(self, *paths: str) -> Steps[dict[Any, int]]:
         """The number of members with each value of a facet, ``counts("region")``, or with each tuple of values of a
         composite facet, ``counts("region", "platform")``. Values without members are left out."""
         if len(set(paths)) < len(paths):
@@ -699,7 +700,7 @@ class Ranking(
     acounts = async_version(counts)
 
     @property
-    def _is_bare(self) -> bool:
+    def _has_plain_members(self) -> bool:
         """True if members are stored as plain primary keys, so that Redis's own commands will do."""
         order = self.index.ordering
         return not (order.width or order.is_wide)
@@ -717,7 +718,7 @@ class Ranking(
     def _reader(self) -> Reader:
         return reader_of(self.index)
 
-    def _ask(self, question: Question[Answer], view: View | None = None) -> Query[Answer]:
+    def _ask(self, question: Question[Answer], view: View | None = None) -> Steps[Answer]:
         """Query Redis, or the fallback that ``ZRANK["UNHEALTHY"]`` names if it can't be trusted; ``view``: one other
         than that of this ranking."""
         view = view or self.view

@@ -15,20 +15,21 @@ from django.db import connections, models
 from .codec.entry import Entry, LateEntry, LateRanks, RankBySortKey, Ranked
 from .codec.units import EXACT, LAST, Band, Number
 from .conf import get_settings
-from .declaration import Declaration
+from .declaration import Index
 from .entries import Recommendations
 from .exceptions import Unrankable
-from .members import batched, members_of, values_of
+from .iteration import batched
+from .members import members_of, values_of
 from .queries.draws import Draw, Point, Sample, Where
-from .queries.query import Query
 from .queries.request import Blocking
+from .queries.steps import Steps
 from .queries.view import View
 
 __all__ = ["condition", "excluded_by_index", "excluding", "parse_draw", "parse_point", "recommended", "sides"]
 
 
 def parse_draw(
-    index: Declaration,
+    index: Index,
     view: View,
     member: str | None,
     n: int,
@@ -81,7 +82,7 @@ def parse_draw(
     return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key, at=at)
 
 
-def parse_point(index: Declaration, view: View, at: Any) -> Point:
+def parse_point(index: Index, view: View, at: Any) -> Point:
     """The position of a score, or of an instance of the model: if unsaved, ahead of those that are equal to it. Raises
     ``ValueError``."""
     order = index.ordering
@@ -101,7 +102,7 @@ def parse_point(index: Declaration, view: View, at: Any) -> Point:
 
 
 def recommended(
-    index: Declaration,
+    index: Index,
     view: View,
     draw: Draw,
     sample: Sample,
@@ -118,7 +119,7 @@ def recommended(
     return Recommendations(index, entries, draw.given[sample.band], sample.candidates)
 
 
-def excluding(index: Declaration, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:
+def excluding(index: Index, draw: Draw, given: Mapping[str, Sequence[Any]]) -> Draw:
     """The draw with its exclusions; ``given``: members, by the parameter that excludes them."""
     excluded = list(chain.from_iterable(given.values()))
     if index.has_integer_pk and set(map(type, excluded)) == {int}:
@@ -151,7 +152,7 @@ def _ranks(name: str, below: int, above: int, reverse: bool) -> tuple[Number, Nu
 # Exclusions by the hooks of an index
 
 
-def excluded_by_index(index: Declaration, members: Sequence[Any]) -> Query[list[list[Any] | None]]:
+def excluded_by_index(index: Index, members: Sequence[Any]) -> Steps[list[list[Any] | None]]:
     """The steps to the members that the hooks exclude for each of ``members``; None for one that has no row."""
     if not index.has_excluded:
         return [[] for _ in members]
@@ -160,24 +161,24 @@ def excluded_by_index(index: Declaration, members: Sequence[Any]) -> Query[list[
     return found
 
 
-def _excluded(index: Declaration, members: Sequence[Any]) -> list[list[Any] | None]:
+def _excluded(index: Index, members: Sequence[Any]) -> list[list[Any] | None]:
     rows = _rows(index, members)
     found: Mapping[Any, Any] = index.get_excluded_many([row for row in rows if row is not None])
     return [None if row is None else _listed(_of(index, row, found)) for row in rows]
 
 
-async def _aexcluded(index: Declaration, members: Sequence[Any]) -> list[list[Any] | None]:
+async def _aexcluded(index: Index, members: Sequence[Any]) -> list[list[Any] | None]:
     rows = await sync_to_async(_rows)(index, members)
     found: Mapping[Any, Any] = await index.aget_excluded_many([row for row in rows if row is not None])
     return [None if row is None else await _alisted(_of(index, row, found)) for row in rows]
 
 
-def _of(index: Declaration, row: Any, found: Mapping[Any, Any]) -> Any:
+def _of(index: Index, row: Any, found: Mapping[Any, Any]) -> Any:
     """The exclusions of a row. One that was made, not read, may have its key as text; the hook, as it was read."""
     return found.get(row.pk if row.pk in found else index.from_text(index.to_text(row)), ())
 
 
-def _rows(index: Declaration, members: Sequence[Any]) -> list[Any]:
+def _rows(index: Index, members: Sequence[Any]) -> list[Any]:
     """The row of each member: instances as they are, others by one query; None if there is none."""
     pks = {at: index.parse_pk(one) for at, one in enumerate(members) if not isinstance(one, models.Model)}
     if not pks:
@@ -200,7 +201,7 @@ async def _alisted(excluded: Any) -> list[Any]:
 # Conditions that only the database can test
 
 
-def condition(index: Declaration, where: models.Q) -> Where:
+def condition(index: Index, where: models.Q) -> Where:
     """Return the condition of a draw. Raises ``ValueError``."""
     if not getattr(where, "conditional", False):
         raise ValueError(f"where: expected a Q or another condition, not {where!r}")

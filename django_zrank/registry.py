@@ -15,7 +15,7 @@ __all__ = ["Registry", "register", "registry"]
 
 logger = logging.getLogger("django_zrank")
 
-Index = TypeVar("Index", bound=type[RankIndex])
+AnyIndex = TypeVar("AnyIndex", bound=type[RankIndex])
 
 
 class Registry:
@@ -24,7 +24,7 @@ class Registry:
     def __init__(self) -> None:
         self._classes: dict[type[RankIndex], None] = {}
 
-    def register(self, index: Index) -> Index:
+    def register(self, index: AnyIndex) -> AnyIndex:
         """Add an index. Registering the same class twice is harmless."""
         if not (isinstance(index, type) and issubclass(index, RankIndex)):
             raise TypeError(f"register() takes a subclass of RankIndex, not {index!r}")

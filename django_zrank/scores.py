@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .declaration import Declaration
+from .declaration import Index
 from .idle.touching import Touching
 from .write_behind.changing import Changing
 
@@ -21,7 +21,7 @@ class Scores(
     if a member is idle and its row is locked; then nothing was changed.
     """
 
-    def __init__(self, index: Declaration) -> None:
+    def __init__(self, index: Index) -> None:
         self.index = index
 
     def __repr__(self) -> str:

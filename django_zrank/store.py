@@ -14,12 +14,12 @@ from redis import Redis
 
 from .codec.layout import PLAIN, Layout, without_attachment
 from .codec.units import Number
-from .declaration import Declaration
+from .declaration import Index
 from .extension import Preceding, declared, installed, written
 from .methods import suffixes
 from .queries.counts import Size
-from .queries.query import Query, drive, one
 from .queries.request import Call, Request
+from .queries.steps import Steps, drive, one
 from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
@@ -190,7 +190,7 @@ _HEADS: Final = _Heads()
 
 def _pack_all(texts: Iterable[bytes]) -> bytes:
     """MessagePack of texts, one after the other."""
-    return b"".join([part for text in texts for part in (_HEADS[len(text)], text)])
+    return b"".join([holder for text in texts for holder in (_HEADS[len(text)], text)])
 
 
 _Preceded = tuple[Script, tuple[str, ...], tuple[Any, ...]]
@@ -210,7 +210,7 @@ class Store(Executor):
     LEASE: ClassVar[float] = 600
     """Seconds without a heartbeat after which a rebuild counts as dead."""
 
-    def __init__(self, name: str, layout: Layout = PLAIN, index: Declaration | None = None) -> None:
+    def __init__(self, name: str, layout: Layout = PLAIN, index: Index | None = None) -> None:
         super().__init__(name)
         self.layout = layout
 
@@ -225,9 +225,9 @@ class Store(Executor):
         row was found."""
 
     @classmethod
-    def of(cls, part: Declaration) -> Self:
+    def of(cls, holder: Index) -> Self:
         """Return the store of a part of an index."""
-        return cls(part.name, part.layout, part)
+        return cls(holder.name, holder.layout, holder)
 
     def call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:
         """Return the reply to one call."""
@@ -267,7 +267,7 @@ class Store(Executor):
         return whole.using(self.layout.keeper.package), keys, tuple(arguments)
 
     def size(self) -> int:
-        return self.run(partial(Size().query, View(self.layout)))
+        return self.run(partial(Size().steps, View(self.layout)))
 
     # Health
 
@@ -275,7 +275,7 @@ class Store(Executor):
         """Note that a watcher keeps the index in step, and will for some seconds; with 0, that it has ended."""
         drive(self.noting_watcher(seconds), self.send)
 
-    def noting_watcher(self, seconds: float) -> Query[None]:
+    def noting_watcher(self, seconds: float) -> Steps[None]:
         """The steps of :meth:`note_watcher`."""
         command, arguments = ("SET", ("1", "PX", int(1000 * seconds))) if seconds else ("DEL", ())
         yield from one(Call(command, (self.keys.watcher,), arguments))
@@ -284,7 +284,7 @@ class Store(Executor):
         """Return the :class:`Health` of the index on this server. It takes a second round trip after a swap."""
         return drive(self.checking_health(), self.send)
 
-    def checking_health(self) -> Query[Health]:
+    def checking_health(self) -> Steps[Health]:
         """The steps of :meth:`check_health`."""
         live = self.believed or (yield from self.learning())
         while True:
@@ -322,7 +322,7 @@ class Store(Executor):
 
     # Changes
 
-    def beginning_write(self) -> Query[Epoch]:
+    def beginning_write(self) -> Steps[Epoch]:
         """The epoch of a write whose rows are about to be read. Raises ``NotBuilt``."""
         keys = self.keys
         touched = keys.meta, keys.doomed, keys.watcher
@@ -332,7 +332,7 @@ class Store(Executor):
 
     def applying_changes(
         self, epoch: Epoch, changes: Iterable[_Change], *, nonce: str = "", before: str = ""
-    ) -> Query[Applied | None]:
+    ) -> Steps[Applied | None]:
         """Make members what each :class:`Change` says, in all rankings, unless they were written since the epoch.
         Of a member that is named twice, the first one counts. None, with some written or none: begin again.
 

@@ -23,13 +23,13 @@ from django.test.utils import override_settings
 from django_redis import get_redis_connection
 from redis import Redis
 
+from .builds import TESTS
 from .conf import get_settings, raw_settings
 from .embedded import EmbeddedServer
 from .exceptions import NotIsolated
 from .index import RankIndex
 from .models import Build
 from .redis import isolation
-from .redis.trust import TESTS
 from .registry import registry
 from .store import Store
 from .sync.in_step import breaker
@@ -187,7 +187,7 @@ def reset() -> None:
     breaker.forget()
     built: dict[str, list[Build]] = defaultdict(list)
     servers: dict[str, str] = {}  # by the node of a cluster
-    for index in (part for whole in registry.all() for part in whole.holders):
+    for index in (holder for whole in registry.all() for holder in whole.holders):
         store, building = Store(index.name, index.layout), index.new_build()
         node = store.node()
         server = servers[node] = servers.get(node) or store.check_health().server

@@ -35,4 +35,4 @@ class ByRedis(Ranking):
     """A ranking that only queries Redis."""
 
     def _ask(self, question: Any, view: Any = None) -> Any:
-        return (yield from reader_of(self.index).running(partial(question.query, view or self.view)))
+        return (yield from reader_of(self.index).running(partial(question.steps, view or self.view)))

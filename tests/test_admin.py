@@ -480,9 +480,9 @@ def test_jobs_in_every_state(sign_in: Callable[..., Client]) -> None:
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     for state, shown in (
         ({}, "Waiting for"),
-        ({"runner": "x", "seen_at": datetime(2999, 1, 1, tzinfo=UTC)}, "Started."),
+        ({"runner": "x", "heartbeat_at": datetime(2999, 1, 1, tzinfo=UTC)}, "Started."),
         ({"done": 1234, "total": 5000}, "1,234 of about 5,000 rows"),
-        ({"seen_at": long_ago}, "Stale. No heartbeat"),
+        ({"heartbeat_at": long_ago}, "Stale. No heartbeat"),
         ({"is_open": None, "ok": True, "outcome": "All <b> ranked."}, "Done . All <b> ranked."),
         ({"ok": False}, "Failed"),
     ):

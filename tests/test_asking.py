@@ -23,8 +23,8 @@ from redis.exceptions import ReadOnlyError, TimeoutError
 from django_zrank import Entry, IndexUnavailable, NotRanked, RankIndex
 from django_zrank.exceptions import FilterTooLarge, IndexUnhealthy
 from django_zrank.queries.draws import Where
-from django_zrank.queries.query import one
 from django_zrank.queries.request import Call
+from django_zrank.queries.steps import one
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor, reader
 from tests.populations import fill, populate
@@ -278,7 +278,7 @@ def test_those_shown_are_not_shown_again_until_nobody_else_is_left(zrank: Redis)
     assert len(PlayerIndex.ranking.recommend(7, 10, remember=hour)) == 10
     assert len(PlayerIndex.ranking.recommend(6, 10)) == 10
     PlayerIndex.ranking.forget(6)
-    assert not zrank.exists(PlayerIndex.ranking.store.keys.seen("6"))
+    assert not zrank.exists(PlayerIndex.ranking.store.keys.remembered("6"))
     assert len({entry.pk for entry in PlayerIndex.ranking.recommend(6, 10, remember=hour)}) == 10
 
 
@@ -292,7 +292,7 @@ def test_the_oldest_shown_stay_inside_the_band_and_the_exclusions() -> None:
 
 def test_what_was_seen_is_forgotten_in_time(zrank: Redis) -> None:
     fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
-    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.seen("1")
+    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.remembered("1")
     short = {entry.pk for entry in ranking.recommend(1, 2, remember=timedelta(milliseconds=1))}
     sleep(0.05)
     assert not zrank.exists(key)
@@ -308,7 +308,7 @@ def test_what_was_seen_is_forgotten_in_time(zrank: Redis) -> None:
 
 def test_a_memory_is_bounded(zrank: Redis) -> None:
     fill(PlayerIndex, dict.fromkeys(range(1, 6), 5))
-    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.seen("1")
+    ranking, key = PlayerIndex.ranking, PlayerIndex.ranking.store.keys.remembered("1")
     ranking.recommend(1, 1, remember=timedelta(minutes=1))
     until = zrank.zrange(key, 0, 0, withscores=True)[0][1]
     zrank.zadd(key, {f"{number}": until for number in range(100, 1_100)})

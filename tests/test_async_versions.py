@@ -234,7 +234,7 @@ def test_shown_members_are_remembered_and_forgotten(competitors: Ranking[Any]) -
             drawn = await competitors.arecommend(8, 5, band=5, remember=timedelta(hours=1))
             found.append({entry.pk for entry in drawn})
         await competitors.aforget(8)
-        assert not competitors._reader.client.keys("*:seen:8")
+        assert not competitors._reader.client.keys("*:remembered:8")
         return found
 
     first, second = async_to_sync(draw)()

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from django_zrank.combined import draws
-from django_zrank.queries import pages, positions, query
+from django_zrank.queries import pages, positions, steps
 from django_zrank.queries.request import Call, Request
 from django_zrank.ranking import Ranking
 from django_zrank.redis import asynchronous, executor, reader, reader_of, sending
@@ -160,7 +160,7 @@ def filled(index: type[Held]) -> Ranking[Any]:
         index.group(name).add(1 + 100 * number)
     shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
     store = reader_of(index.instance().holder_of(str(ME))).store
-    store.client.zadd(store.keys.seen(str(ME)), shown)
+    store.client.zadd(store.keys.remembered(str(ME)), shown)
     return index.ranking
 
 
@@ -210,8 +210,8 @@ def test_standings_take_no_more_than_a_rank_does_over_shards(zrank: Redis, measu
         (positions, "_CHUNK", "ranks"),
         (pages, "_CHUNK", "top"),
         (draws, "_LOOK_UPS", "nobody passes"),
-        (query, "FULL", "nobody of many passes"),
-        (query, "FULL", "many by competition"),
+        (steps, "FULL", "nobody of many passes"),
+        (steps, "FULL", "many by competition"),
         (draws, "_LOOK_UPS", "nobody passes fifty groups"),
     ],
 )
@@ -224,7 +224,7 @@ def test_what_is_not_cut_is_seen(
     constant: str,
     name: str,
 ) -> None:
-    monkeypatch.setattr(module, constant, 20_000 if module is query else 4900)
+    monkeypatch.setattr(module, constant, 20_000 if module is steps else 4900)
     monkeypatch.setattr(sending, "_MOST", 20_000)
     commands, words = (max(each) for each in zip(*measure(partial(asked[name], ranking)), strict=True))
     assert commands > CEILING or words > ARGUMENTS

@@ -295,7 +295,7 @@ class Mover:
 def believe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reads take the server for healthy without a look."""
     reader = reader_of(INDEX)
-    monkeypatch.setattr(reader, "health", replace(reader.health, is_due=lambda loop: False))
+    monkeypatch.setattr(reader, "healthy_server", replace(reader.healthy_server, is_due=lambda loop: False))
 
 
 @pytest.mark.slow

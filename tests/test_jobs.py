@@ -128,12 +128,12 @@ def test_a_job_whose_runner_is_silent_is_taken_up_again() -> None:
     assert take("default", NAMES, "first") is not None
     assert take("default", NAMES, "second") is None
     for runner in ("second", "third"):
-        Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
+        Job.objects.filter(pk=job.pk).update(heartbeat_at=Now() - 2 * LEASE)
         taken = take("default", NAMES, runner)
         assert taken is not None
         assert taken.runner == runner
     # A job whose every runner dies is given up.
-    Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=Now() - 2 * LEASE)
     assert take("default", NAMES, "fourth") is None
     assert finished(job).outcome == "Given up: 3 processes took it, and none finished it."
 
@@ -154,7 +154,7 @@ def test_a_runner_whose_job_was_taken_gives_way(
     job, _ = request_job(INDEX, "rebuild", "ann")
     stop = carrying_out()
     assert entered.wait(20)
-    Job.objects.filter(pk=job.pk).update(runner="other", seen_at=Now())
+    Job.objects.filter(pk=job.pk).update(runner="other", heartbeat_at=Now())
     proceed.set()
     wait_for(lambda: not any(thread.name == "zrank-job-pulse" for thread in threading.enumerate()))
     stop.set()
@@ -172,7 +172,7 @@ def test_a_job_whose_rebuild_hangs_sends_no_heartbeats(
     carrying_out()
 
     def is_silent() -> bool:
-        jobs_of(INDEX).filter(pk=job.pk).exclude(runner="").update(seen_at=Now() - 2 * LEASE)
+        jobs_of(INDEX).filter(pk=job.pk).exclude(runner="").update(heartbeat_at=Now() - 2 * LEASE)
         time.sleep(0.2)
         return take("default", NAMES, "other") is not None
 
@@ -259,7 +259,7 @@ def test_a_watcher_that_is_killed_leaves_its_job_to_the_next(carrying_out: Calla
         watcher.kill()
     job.refresh_from_db()
     assert job.is_open
-    Job.objects.filter(pk=job.pk).update(seen_at=Now() - 2 * LEASE)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=Now() - 2 * LEASE)
     carrying_out()
     job = finished(job)
     assert (job.ok, job.attempts, job.outcome) == (True, 2, "4,001 members ranked.")

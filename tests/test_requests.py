@@ -18,9 +18,9 @@ from django_zrank import queries as requests
 from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.positions import BareScore
-from django_zrank.queries.query import FULL, Query, Several, one, together
+from django_zrank.queries.positions import ScoreByCommand
 from django_zrank.queries.request import Call, Request
+from django_zrank.queries.steps import FULL, Several, Steps, one, together
 from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
@@ -30,13 +30,13 @@ from django_zrank.redis.keys import Keys
 KEYS = Keys.of("zrank", "player")
 
 
-def run(query: Query[Any]) -> tuple[Any, list[list[str]]]:
+def run(steps: Steps[Any]) -> tuple[Any, list[list[str]]]:
     """The answer to a query where every command is replied to by its name, and what was sent in each round."""
     rounds: list[list[str]] = []
     replies: Any = None
     while True:
         try:
-            request = query.send(replies)
+            request = steps.send(replies)
         except StopIteration as end:
             return end.value, rounds
         replies = [str(call.command) for call in request.calls]
@@ -47,7 +47,7 @@ def request_of(*commands: str, **how: Any) -> Request[Any]:
     return Request(tuple(Call(command, ()) for command in commands), **how)
 
 
-def asking(*rounds: str) -> Query[str]:
+def asking(*rounds: str) -> Steps[str]:
     """A query that sends the commands of each round, and returns all replies."""
     said = ""
     for commands in rounds:
@@ -58,7 +58,7 @@ def asking(*rounds: str) -> Query[str]:
 def sent_first(*requests: Request[Any]) -> Request[Any]:
     """The first request of the queries that send these."""
 
-    def send(request: Request[Any]) -> Query[list[Any]]:
+    def send(request: Request[Any]) -> Steps[list[Any]]:
         return (yield request)
 
     return next(together([send(request) for request in requests]))
@@ -95,19 +95,19 @@ class Question:
     def __init__(self, *rounds: str) -> None:
         self.rounds = rounds
 
-    def query(self, view: View, keys: Keys) -> Query[str]:
+    def steps(self, view: View, keys: Keys) -> Steps[str]:
         return asking(*self.rounds)
 
 
 def test_several_questions() -> None:
     several = Several([Question("A", "B"), Question("C")])
-    assert run(several.query(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
+    assert run(several.steps(View(PLAIN), KEYS)) == (["AB", "C"], [["A", "C"], ["B"]])
 
 
 def test_those_that_cost_much_go_in_several_round_trips() -> None:
     costs = [FULL // 2, FULL // 2, 1, 2 * FULL, FULL]
 
-    def queries() -> list[Query[Any]]:
+    def queries() -> list[Steps[Any]]:
         return [one(Call(name, (), cost=cost)) for name, cost in zip("ABCDE", costs, strict=True)]
 
     assert run(together(queries(), at_once=3)) == (list("ABCDE"), [["A", "B"], ["C"], ["D"], ["E"]])
@@ -126,7 +126,7 @@ def questions() -> set[type]:
         import_module(f"django_zrank.queries.{one.name}") for one in pkgutil.iter_modules(requests.__path__)
     ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    return {each for each in classes if "query" in vars(each) and not getattr(each, "_is_protocol", False)}
+    return {each for each in classes if "steps" in vars(each) and not getattr(each, "_is_protocol", False)}
 
 
 @pytest.mark.part("sql")
@@ -137,7 +137,7 @@ def test_every_question_has_an_answer_by_sql() -> None:
 
 @pytest.mark.part("shards")
 def test_every_question_has_an_answer_over_shards() -> None:
-    for_one_shard = {BareScore}
+    for_one_shard = {ScoreByCommand}
     assert questions() - for_one_shard == set(import_module("django_zrank.shards.queries")._ANSWERS)
 
 

@@ -119,13 +119,13 @@ def test_a_declaration_loads_no_redis() -> None:
 LAYERS = [
     "exceptions signals conf recent methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
-    "codec members declaration shards.names shards.declaration",
+    "iteration codec members declaration shards.names shards.declaration",
     "queries",
     "combined",
     "redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
     "dense",
-    "redis.trust",
+    "builds",
     "redis",
     "redis.verbs entries recommendations",
     "shown.column shown.entry shown.reading shown.declaration",
@@ -208,7 +208,7 @@ NAMED = {
     ("django_zrank.transactions", "replicas"): "an error speaks of replicas of the database",
     ("django_zrank.models", "write_behind"): "tables stand in one app, whose migrations are a chain",
     ("django_zrank.redis.isolation", "testing"): "an error says what gives tests a Redis",
-    ("django_zrank.redis.trust", "write_behind"): "the row of a build notes the last flush, too",
+    ("django_zrank.builds", "write_behind"): "the row of a build notes the last flush, too",
 }
 """Where code of the kernel still names a part, with the reason."""
 

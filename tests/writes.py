@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django_zrank.queries.query import drive
+from django_zrank.queries.steps import drive
 from django_zrank.store import Applied, Epoch, Store
 
 __all__ = ["apply_changes", "begin_write"]

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
-from ..members import batched
+from ..iteration import batched
 from ..registry import registry
 
 __all__ = ["RankedAdminMixin"]

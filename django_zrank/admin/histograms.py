@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ..codec.kinds import Kind
 from ..codec.units import Number
 from ..queries.pages import PageAt
-from ..queries.query import Several
+from ..queries.steps import Several
 from ..ranking import Ranking
 from ..redis import reader_of
 

@@ -20,7 +20,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.template.defaultfilters import pluralize
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..models import Job
 from ..store import Store
 from ..sync.health import Status
@@ -52,12 +52,12 @@ _KEPT: Final = 20
 """Finished jobs of an index that are kept."""
 
 
-def jobs_of(index: Declaration) -> QuerySet[Job]:
+def jobs_of(index: Index) -> QuerySet[Job]:
     """Return the jobs of ``index``, the newest first."""
     return Job.objects.using(index.get_using()).filter(index=index.name).order_by("-id")
 
 
-def request_job(index: Declaration, kind: str, user: str) -> tuple[Job, bool]:
+def request_job(index: Index, kind: str, user: str) -> tuple[Job, bool]:
     """Return the open job of this kind, and True if it is new."""
     finished = jobs_of(index).filter(is_open=None).values_list("id", flat=True)
     jobs_of(index).filter(id__in=list(finished[_KEPT : _KEPT + 100])).delete()
@@ -66,14 +66,14 @@ def request_job(index: Declaration, kind: str, user: str) -> tuple[Job, bool]:
     )
 
 
-def running_jobs(indexes: Sequence[Declaration], stop: Event) -> AbstractContextManager[None]:
+def running_jobs(indexes: Sequence[Index], stop: Event) -> AbstractContextManager[None]:
     """Carry out the jobs of ``indexes``, one after the other, in a thread, until the block ends or ``stop`` is set."""
     return running("zrank-jobs", partial(_run, indexes), stop)
 
 
-def _run(indexes: Sequence[Declaration], stop: Event) -> None:
+def _run(indexes: Sequence[Index], stop: Event) -> None:
     runner, pause = uuid4().hex, _LOOK
-    databases: dict[str, dict[str, Declaration]] = defaultdict(dict)
+    databases: dict[str, dict[str, Index]] = defaultdict(dict)
     for index in indexes:
         databases[index.get_using()][index.name] = index
     while not stop.wait(pause):
@@ -92,7 +92,7 @@ def take(using: str, names: Sequence[str], runner: str) -> Job | None:
     """Take the oldest job that waits, or whose runner sends no heartbeat; None if there is none."""
     free = Job.objects.using(using).filter(index__in=names, is_open=True)
     free = free.filter(Q(runner="") | Q(seen_at__lt=Now() - LEASE))
-    taken = {"runner": runner, "seen_at": Now(), "attempts": F("attempts") + 1, "done": 0, "total": None}
+    taken = {"runner": runner, "heartbeat_at": Now(), "attempts": F("attempts") + 1, "done": 0, "total": None}
     for job in free.order_by("id"):
         if free.filter(pk=job.pk).update(**taken):
             job.refresh_from_db(using=using)
@@ -106,7 +106,7 @@ class _Stopped(Exception):
     """The process ends, or another one has taken the job."""
 
 
-def _carry_out(index: Declaration, job: Job, stop: Event) -> None:
+def _carry_out(index: Index, job: Job, stop: Event) -> None:
     logger.info("%s", job)
     progress = _Progress(job, stop)
     try:
@@ -152,7 +152,7 @@ def _mine(job: Job) -> QuerySet[Job]:
 
 def _hand_back(job: Job) -> None:
     """Let the next process take the job at once, unless it has. An orderly stop doesn't count as an attempt."""
-    _mine(job).update(runner="", seen_at=None, attempts=F("attempts") - 1)
+    _mine(job).update(runner="", heartbeat_at=None, attempts=F("attempts") - 1)
 
 
 def _finish(job: Job, **result: object) -> None:
@@ -185,7 +185,7 @@ class _Progress:
                     break
                 if monotonic() > self.at + _SILENCE:
                     continue
-                kept = _mine(self.job).update(seen_at=Now(), done=self.done, total=self.total)
+                kept = _mine(self.job).update(heartbeat_at=Now(), done=self.done, total=self.total)
                 self.is_mine = bool(kept)
             except Exception as error:  # noqa: BLE001 - without a heartbeat, another process takes the job
                 logger.debug("%s: no heartbeat. %s", self.job, error)

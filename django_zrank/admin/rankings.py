@@ -148,7 +148,9 @@ class RankingAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _jobs(self, request: HttpRequest, index: RankIndex) -> dict[str, Any]:
         jobs = list(jobs_of(index).annotate(now=Now())[:10])
-        silences = [job.now - job.seen_at if job.is_open and job.seen_at else timedelta() for job in jobs]
+        silences = [
+            job.now - job.heartbeat_at if job.is_open and job.heartbeat_at else timedelta() for job in jobs
+        ]
         return {
             "jobs": [
                 (job, silence if silence > LEASE else None)
@@ -238,8 +240,8 @@ def _read_servers(index: RankIndex) -> list[dict[str, Any]]:
     takes two round trips a shard."""
     found: dict[Any, dict[str, Any]] = {}
     try:
-        for part in index.holders:
-            store = Store.of(part)
+        for holder in index.holders:
+            store = Store.of(holder)
             info = store.server_info()
             server = found.setdefault(info["run_id"], {**info, "own": 0})
             with suppress(IndexUnavailable):  # refused: MEMORY is forbidden to many accounts

@@ -28,12 +28,12 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Model
 from django.utils.functional import cached_property  # takes no lock, as that of Python 3.11 does
 
+from ..builds import RETIRED
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import CaptureError, IndexUnavailable
 from ..models import Build, Capture, Mark
 from ..recent import Recent
-from ..redis.trust import RETIRED
 from ..registry import registry
 from ..store import Store
 from ..transactions import is_delay
@@ -96,12 +96,12 @@ class TriggerReport:
         return self.is_complete or (self.is_covered and not self.error)
 
 
-def captured(using: str) -> list[Declaration]:
+def captured(using: str) -> list[Index]:
     """Return the registered indexes whose models live in this database."""
     return [index for index in registry.all() if index.get_using() == using]
 
 
-def sharing(using: str) -> list[Declaration]:
+def sharing(using: str) -> list[Index]:
     """Return the registered indexes whose models live in the same database under another alias, such as a pooler's."""
     own, found = connections[using], []
     # A service's settings may leave out databases that it doesn't use.
@@ -116,16 +116,16 @@ def sharing(using: str) -> list[Declaration]:
     return found
 
 
-def builds_of(index: Declaration, using: str, *, lock: bool = False) -> Iterator[Build]:
+def builds_of(index: Index, using: str, *, lock: bool = False) -> Iterator[Build]:
     """Yield the rows of the builds of ``index`` in a database, of its holders in any release."""
     rows = Build.objects.using(using).filter(index__startswith=index.name)
     rows = rows.select_for_update() if lock else rows
     return (row for row in rows if index.may_hold(row.index))
 
 
-def departed(using: str) -> list[Declaration]:
+def departed(using: str) -> list[Index]:
     """Return the indexes that live in another database, of which this one has a build. A replica has the same one."""
-    found: list[Declaration] = []
+    found: list[Index] = []
     for index in registry.all():
         home = index.get_using()
         if home != using and home in connections:
@@ -135,7 +135,7 @@ def departed(using: str) -> list[Declaration]:
     return found
 
 
-def _owners(index: Declaration, using: str) -> set[str]:
+def _owners(index: Index, using: str) -> set[str]:
     """Return the owners of the builds of ``index`` that a database notes: its own, or that which it was copied from."""
     connection = connections[using]
     dialect = DIALECTS.get(connection.vendor)
@@ -147,7 +147,7 @@ def _owners(index: Declaration, using: str) -> set[str]:
 class TriggerSet:
     """The triggers that some indexes need in a database, and those that it has."""
 
-    def __init__(self, using: str, indexes: Collection[Declaration]) -> None:
+    def __init__(self, using: str, indexes: Collection[Index]) -> None:
         self.using, self.indexes, connection = using, indexes, connections[using]
         sources: list[WatchedTable] = []
         if get_settings().capture == "triggers":
@@ -182,7 +182,7 @@ class TriggerSet:
     def has_tables(self, *models: type[Model]) -> bool:
         return all(self.dialect.has(model._meta.db_table, ["index"]) for model in models)
 
-    def declared(self, index: Declaration) -> str:
+    def declared(self, index: Index) -> str:
         """Return text that identifies the declaration of ``index``: its build and the texts of its triggers, which may
         change with the app's version. The states of their tables don't matter."""
         own = [unit.source for unit in self.units if unit.source.index == index.name]
@@ -192,7 +192,7 @@ class TriggerSet:
         texts.append(f"{len(index.holders)} parts")
         return f"{index.declaration}-{digest(' '.join(texts))}"
 
-    def is_current(self, index: Declaration) -> bool:
+    def is_current(self, index: Index) -> bool:
         """Return True if the triggers of the database belong to this declaration of ``index``, or to none. With
         ``CAPTURE = "signals"``, there are none."""
         note = self.notes.get(index.name)
@@ -339,7 +339,7 @@ class TriggerSet:
                     logger.info("Outdated triggers of %s will be dropped later. %s", table, error)
         return dropped
 
-    def is_live(self, index: Declaration) -> bool:
+    def is_live(self, index: Index) -> bool:
         """Return True if the triggers still belong to this declaration of ``index``, every build that the database
         notes is of it, too, and no other one is being made. Lock the notes. Raises ``IndexUnavailable``."""
         notes = Capture.objects.using(self.using).select_for_update()
@@ -444,7 +444,7 @@ def _columns(unit: Unit) -> list[str]:
     return [str(field.column) for field in unit.source.columns]
 
 
-def _triggers(using: str, indexes: Collection[Declaration] = ()) -> TriggerSet | None:
+def _triggers(using: str, indexes: Collection[Index] = ()) -> TriggerSet | None:
     """Return the triggers of a database; None if it can't have any, and needs none."""
     connection = connections[using]
     if connection.vendor in DIALECTS:
@@ -457,9 +457,7 @@ def _triggers(using: str, indexes: Collection[Declaration] = ()) -> TriggerSet |
     return None
 
 
-def examine_triggers(
-    using: str, indexes: Collection[Declaration], *, thorough: bool = False
-) -> TriggerReport:
+def examine_triggers(using: str, indexes: Collection[Index], *, thorough: bool = False) -> TriggerReport:
     """Compare the triggers of a database with what these indexes ask for. ``thorough``: look for those of indexes that
     have moved to another database, too.
 
@@ -484,7 +482,7 @@ def examine_triggers(
     )
 
 
-def unwatchable(using: str, indexes: Collection[Declaration]) -> Iterator[tuple[Declaration, str, str]]:
+def unwatchable(using: str, indexes: Collection[Index]) -> Iterator[tuple[Index, str, str]]:
     """Yield each index with a table that triggers can't watch, or with one of the app's own that can't hold marks, and
     the reason."""
     for index in indexes:
@@ -492,7 +490,7 @@ def unwatchable(using: str, indexes: Collection[Declaration]) -> Iterator[tuple[
             yield from ((index, table, problem) for table, problem in sorted(own.dialect.problems().items()))
 
 
-def examine_capture(index: Declaration) -> TriggerReport:
+def examine_capture(index: Index) -> TriggerReport:
     """Return the status of the triggers of ``index``, with the error if its database can't have any."""
     try:
         return examine_triggers(index.get_using(), [index])
@@ -500,7 +498,7 @@ def examine_capture(index: Declaration) -> TriggerReport:
         return TriggerReport(get_settings().capture, error=str(error))
 
 
-def fully_captured(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
+def fully_captured(using: str, indexes: Collection[Index]) -> set[Index]:
     """Return those of ``indexes`` of which every change leaves a mark, as this process has seen in the last minute: if
     no mark waits, what Redis holds of them is up to date."""
     if get_settings().capture != "triggers":
@@ -512,7 +510,7 @@ def fully_captured(using: str, indexes: Collection[Declaration]) -> set[Declarat
     return {index for index, is_captured in known.items() if is_captured}
 
 
-def _examine(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
+def _examine(using: str, indexes: Collection[Index]) -> set[Index]:
     """Return what :func:`fully_captured` does; an empty set if the database can't be examined."""
     connection = connections[using]
     try:
@@ -529,7 +527,7 @@ def _examine(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
         return set()
 
 
-def restore(index: Declaration) -> bool:
+def restore(index: Index) -> bool:
     """Restore the missing triggers of ``index``, and drop those that it doesn't need any more, without waiting long for
     locks. Return True if some were missing, or not to be relied on.
 
@@ -549,7 +547,7 @@ def restore(index: Declaration) -> bool:
     return was_missing
 
 
-def record(index: Declaration) -> None:
+def record(index: Index) -> None:
     """Note that the triggers of the database belong to this declaration, and create those that it needs, as ``migrate``
     does. Raises :exc:`~django_zrank.exceptions.CaptureError`."""
     own = _triggers(index.get_using(), [index])
@@ -561,14 +559,14 @@ def record(index: Declaration) -> None:
                 own.add()
 
 
-def contract(index: Declaration) -> None:
+def contract(index: Index) -> None:
     """Drop the triggers that ``index`` doesn't need any more, now that a build of it is live."""
     with suppress(CaptureError):  # there are no triggers for this database
         if own := _triggers(index.get_using(), [index]):
             own.contract()
 
 
-def refusal(index: Declaration) -> str:
+def refusal(index: Index) -> str:
     """Return the reason why workers of this release don't build ``index``, and what to do; '' if they do.
 
     They leave it alone if another release's build is live, and the database doesn't note that the triggers belong to
@@ -590,7 +588,7 @@ def refusal(index: Declaration) -> str:
     )
 
 
-def install(using: str, indexes: Collection[Declaration]) -> Changes:
+def install(using: str, indexes: Collection[Index]) -> Changes:
     """Create the triggers that these indexes need in a database, and then drop those that no live build needs.
 
     Triggers in place stay untouched, without a lock on their tables. Tables that don't exist yet are skipped. Triggers

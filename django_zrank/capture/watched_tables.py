@@ -18,7 +18,7 @@ from django.db.models.sql.datastructures import Join
 from django.db.models.sql.where import AND, ExtraWhere
 
 from ..codec.kinds import key_kind, kind_of
-from ..declaration import Declaration
+from ..declaration import Index
 
 _BATCH: Final = 1000
 
@@ -140,7 +140,7 @@ def every_row(model: type[models.Model], using: str | None = None) -> models.Que
     return models.QuerySet(model, using=using)
 
 
-def watched_tables(index: Declaration) -> list[WatchedTable]:
+def watched_tables(index: Index) -> list[WatchedTable]:
     """Return the tables that the order, facets and queryset of ``index`` read, its own first.
 
     Tables in subqueries are included only if the subquery finds the member's own row by its primary key. Tables in raw
@@ -163,7 +163,7 @@ def _union(fields: Fields, others: Fields) -> Fields:
     return None if fields is None or others is None else fields | others
 
 
-def unseen_tables(index: Declaration) -> set[str]:
+def unseen_tables(index: Index) -> set[str]:
     """Return the tables that the index reads without a join to a member: their changes leave no mark."""
     own, others = _queries(index)
     tables = set(chain.from_iterable(query.extra_tables for query in own))
@@ -177,14 +177,14 @@ def unseen_tables(index: Declaration) -> set[str]:
     return tables
 
 
-def depends_on_time(index: Declaration) -> bool:
+def depends_on_time(index: Index) -> bool:
     """Return True if a member may move although no watched table changes, because its row is compared with the time:
     with a function that has no arguments. (If it is compared with other rows, each save of it leaves a mark.)"""
     nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
     return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
 
 
-def annotation_problem(index: Declaration, path: str) -> str:
+def annotation_problem(index: Index, path: str) -> str:
     """Return why changes of an annotation can't be noticed, or why it is no single value; an empty text if neither."""
     query = index.get_queryset().query
     expression = query.annotations[path]
@@ -226,7 +226,7 @@ def _is_repeated(query: Query, alias: str) -> bool:
     return bool(field.one_to_many or field.many_to_many) or _is_repeated(query, join.parent_alias)
 
 
-def _queries(index: Declaration) -> tuple[list[Query], list[Query]]:
+def _queries(index: Index) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""
     paths = dict.fromkeys((*index.ordering.paths, *index.annotated, *index.attached_paths()))

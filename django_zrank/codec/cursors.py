@@ -7,7 +7,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class
 from typing import Any, Final
 
-from ..declaration import Declaration
+from ..declaration import Index
 from .entry import Entry
 
 __all__ = ["decode_cursor", "encode_cursor", "sort_key_at"]
@@ -18,7 +18,7 @@ _LONGEST: Final = 4096
 """Characters. Servers take URLs that are about twice as long."""
 
 
-def sort_key_at(index: Declaration, given: Any) -> tuple[float, bytes]:
+def sort_key_at(index: Index, given: Any) -> tuple[float, bytes]:
     """Return the sort key with which an entry was read, or that of a cursor. Raises ``ValueError``."""
     if isinstance(given, str):
         return decode_cursor(index, given)
@@ -38,7 +38,7 @@ def encode_cursor(score: float, stored: bytes) -> str:
     return urlsafe_b64encode(_SCORE.pack(score) + stored).decode().rstrip("=")
 
 
-def decode_cursor(index: Declaration, cursor: str) -> tuple[float, bytes]:
+def decode_cursor(index: Index, cursor: str) -> tuple[float, bytes]:
     """Return the sort key of a cursor, which may come from anybody. Raises ``ValueError`` unless a member of the index
     could have it."""
     try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from ..declaration import Declaration
+from ..declaration import Index
 
 if TYPE_CHECKING:
     from .facets import Facet
@@ -53,7 +53,7 @@ class Condition(NamedTuple):
         return f"not ({said})" if self.negated else said
 
 
-def parse_conditions(index: Declaration, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
+def parse_conditions(index: Index, given: Mapping[str, Any], *, negated: bool) -> list[Condition]:
     """Parse the arguments of ``filter()`` or ``exclude()``. Raises ``ValueError``."""
     values: dict[str, tuple[Any, ...]] = {}
     for name, value in given.items():
@@ -73,11 +73,11 @@ def parse_conditions(index: Declaration, given: Mapping[str, Any], *, negated: b
     return [Condition({path: some}, False) for path, some in values.items()]
 
 
-def _known(index: Declaration) -> tuple[str, ...]:
+def _known(index: Index) -> tuple[str, ...]:
     return (*index.faceting.paths, GROUP)
 
 
-def _parse(index: Declaration, path: str, value: Any) -> Any:
+def _parse(index: Index, path: str, value: Any) -> Any:
     if path == GROUP:
         quote_group(value)
         return value
@@ -98,7 +98,7 @@ def quote_group(name: Any) -> str:
     return quoted
 
 
-def ranking_of(index: Declaration, conditions: Sequence[Condition]) -> str | None:
+def ranking_of(index: Index, conditions: Sequence[Condition]) -> str | None:
     """Return the name of the one ranking that holds exactly the members that meet the conditions: '' for all, if there
     are none. None if there is no such ranking."""
     if not conditions:
@@ -112,7 +112,7 @@ def ranking_of(index: Declaration, conditions: Sequence[Condition]) -> str | Non
     return facet.ranking([given[path] for path in facet.paths]) if facet else None
 
 
-def covering(facet: Facet, index: Declaration, conditions: Iterable[Condition]) -> str:
+def covering(facet: Facet, index: Index, conditions: Iterable[Condition]) -> str:
     """Return the prefix of the names of the rankings that hold, for each value of ``facet``, the members that meet the
     conditions: those of a composite facet that begins with the paths filtered by. Empty where there is none."""
     given = _given(conditions)

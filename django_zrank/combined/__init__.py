@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..codec.filters import Condition
-from ..declaration import Declaration
+from ..declaration import Index
 from ..queries.view import View
-from .scope import plan
+from .filters import plan
 from .view import CombinedView
 
 __all__ = ["combine"]
 
 
-def combine(index: Declaration, view: View, conditions: Sequence[Condition]) -> View:
+def combine(index: Index, view: View, conditions: Sequence[Condition]) -> View:
     """Return the view of the members that meet ``conditions``, in the order of ``view``. Raises ``ValueError``, such as
     ``FilterTooLarge``."""
-    scope = plan(index, conditions)
-    return CombinedView(view.layout, None, view.reverse, view.method, view.scan, view.seconds, scope=scope)
+    filters = plan(index, conditions)
+    return CombinedView(
+        view.layout, None, view.reverse, view.method, view.scan, view.seconds, filters=filters
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..queries.draws import Drawing, Limits
-from ..queries.query import Query, one
 from ..queries.request import Call
+from ..queries.steps import Steps, one
 from ..redis.scripts import Script
 from .making import combined_filter
 
@@ -52,14 +52,14 @@ class TestedDrawing(Drawing):
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
         by_rank = self.draw.measure == "ranks"
-        groups = any(clause.kind == "g" and not clause.negated for clause in self.view.scope.clauses)
+        groups = any(clause.kind == "g" and not clause.negated for clause in self.view.filters.clauses)
         self._gathering = ("yes" if by_rank else "") if groups else "no"
         """If the members of small groups are gathered: "yes", "no", or "" to let each index that deals choose."""
 
         self._gathered: dict[str, str] = {}
         """The choice of each index in this band, by the key of its members."""
 
-        self._price = price = 1 + self.view.scope.look_ups
+        self._price = price = 1 + self.view.filters.look_ups
         """Look-ups for each card."""
 
         self._limits_without = self.limits
@@ -73,7 +73,7 @@ class TestedDrawing(Drawing):
         self._made = False
         """True if the combined filter was there when the newest cards were dealt."""
 
-    def _from_band(self, band: int) -> Query[bool]:
+    def _from_band(self, band: int) -> Steps[bool]:
         while True:
             self._gathered.clear()
             self._made = False
@@ -87,7 +87,7 @@ class TestedDrawing(Drawing):
     def read_at_once(self) -> int:
         return _GATHERED_MEMBERS if self._tests else 0
 
-    def _take(self, more: int) -> Query[bool]:
+    def _take(self, more: int) -> Steps[bool]:
         may_go_on = yield from super()._take(more)
         if may_go_on and self._tests and self._is_sparse():
             if not self._gathering:
@@ -124,17 +124,17 @@ class TestedDrawing(Drawing):
     def _cost_of_a_card(self, *, in_order: bool) -> int:
         return self._price * 4 if self._tests else super()._cost_of_a_card(in_order=in_order)
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Steps[Any]:
         if not self._tests:
             return (yield from super()._deal(keys, arguments, cost, **how))
         view = self.view
         key = combined_filter(view, keys)
-        where = (keys.root, keys.root, keys.meta, keys.seen(self._text), key, *view.sets(keys))
+        where = (keys.root, keys.root, keys.meta, keys.remembered(self._text), key, *view.sets(keys))
         gathering = self._gathered.get(keys.root, self._gathering)
         call = Call(
             DEAL_TESTED.using(view.ranks.package),
             where,
-            (*arguments, str(view.scope), gathering),
+            (*arguments, str(view.filters), gathering),
             cost + (_GATHERED if self._gathering != "no" else 0),
         )
         reply = yield from one(call, writes=how["writes"])

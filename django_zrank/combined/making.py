@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..conf import get_settings
 from ..exceptions import FilterNotReady, FilterTooLarge
-from ..queries.query import Query
 from ..queries.request import Call, Request, Swapped
+from ..queries.steps import Steps
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from .keys import combined_key, registry_of, stamp_of
@@ -47,12 +47,12 @@ _WAIT: Final = 0.02
 def combined_filter(view: CombinedView, keys: Keys, facet: str = "") -> str:
     """Return the key of the members that pass the filters of a view, a sorted set like a ranking; or of their numbers
     by the names of a facet's rankings, which begin with ``facet``: a hash."""
-    return combined_key(keys, facet, str(view.scope), *view.sets(keys))
+    return combined_key(keys, facet, str(view.filters), *view.sets(keys))
 
 
 def read_combined(
     view: CombinedView, keys: Keys, key: str, *calls: Call, facet: str = ""
-) -> Query[tuple[int, list[Any]]]:
+) -> Steps[tuple[int, list[Any]]]:
     """Return the size of a combined filter, or of counts, with the replies to calls about its ``key``. It is made if it
     isn't there. The same transaction finds it there, so that it isn't replaced in between."""
     until = monotonic() + view.patience
@@ -78,14 +78,14 @@ def read_combined(
 
 def _make(
     view: CombinedView, keys: Keys, key: str, facet: str, until: float, calls: Sequence[Call]
-) -> Query[tuple[int, list[Any]] | None]:
+) -> Steps[tuple[int, list[Any]] | None]:
     """Make a combined filter, or wait until another client has made it. Return its size with the replies to ``calls``
     if one piece was enough. Raises ``FilterTooLarge`` and ``FilterNotReady``: a later call goes on from there."""
-    settings, layout, scope = get_settings(), view.layout, view.scope
+    settings, layout, filters = get_settings(), view.layout, view.filters
     names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
-    page = min(_PAGE, max(20, _LOOK_UPS // scope.look_ups))
-    small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in scope.clauses))
-    what = (keys.build, *layout.arguments, str(scope), facet)
+    page = min(_PAGE, max(20, _LOOK_UPS // filters.look_ups))
+    small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in filters.clauses))
+    what = (keys.build, *layout.arguments, str(filters), facet)
     bounds = (view.limit, settings.max_combined_filters, settings.max_combined_filter_bytes, KEPT, SHARE)
     script = MAKE_COMBINED.using(layout.keeper.package)
     maker, delay, is_first = token_hex(4), 0.0, True

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from ..conf import get_settings
-from ..queries.query import Query, Question, one
 from ..queries.request import Call, Request, Swapped
+from ..queries.steps import Question, Steps, one
 from ..queries.view import View
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from .draws import TestedDrawing
+from .filters import CombinedFilter
 from .making import combined_filter, read_combined
-from .scope import Scope
 
 __all__ = ["CombinedView"]
 
@@ -29,7 +29,7 @@ class CombinedView(View):
     """The members that pass several filters, which no one ranking holds."""
 
     ranking: str | None = None
-    scope: Scope = field(default_factory=Scope)
+    filters: CombinedFilter = field(default_factory=CombinedFilter)
 
     drawing: ClassVar[Any] = TestedDrawing
 
@@ -48,13 +48,13 @@ class CombinedView(View):
     @property
     def is_replicated(self) -> bool:
         """False if groups are filtered by: they change without a write of the index."""
-        return all(clause.kind != "g" for clause in self.scope.clauses)
+        return all(clause.kind != "g" for clause in self.filters.clauses)
 
     def sets(self, keys: Keys) -> list[str]:
         """The keys of the sets that the clauses of the scope name."""
         return [
             keys.group(name) if clause.kind == "g" else keys.ranking(name)
-            for clause in self.scope.clauses
+            for clause in self.filters.clauses
             for name in clause.names
         ]
 
@@ -66,27 +66,27 @@ class CombinedView(View):
         cost: int = 0,
         others: Sequence[str] = (),
         **how: bool,
-    ) -> Query[Any]:
+    ) -> Steps[Any]:
         key = combined_filter(self, keys)
         call = Call(script.using(self.ranks.package), (key, keys.root, keys.meta, *others), arguments, cost)
         _, (reply,) = yield from read_combined(self, keys, key, call)
         return reply
 
-    def bare(
+    def plain_command(
         self,
         keys: Keys,
         command: str,
         *arguments: Any,
         otherwise: Question[Any],
         then: Callable[[Any], Answer],
-    ) -> Query[Answer]:
+    ) -> Steps[Answer]:
         if command == "ZCARD":
             return (yield from self._size(keys))  # type: ignore[return-value]
-        return then((yield from otherwise.query(self, keys)))
+        return then((yield from otherwise.steps(self, keys)))
 
-    def _size(self, keys: Keys) -> Query[int]:
+    def _size(self, keys: Keys) -> Steps[int]:
         """Count the members: for all but those of one ranking, a difference; else the size of a combined filter."""
-        excluded = self.scope.excluded
+        excluded = self.filters.excluded
         if excluded is None:
             return (yield from read_combined(self, keys, combined_filter(self, keys)))[0]
         sizes = (Call("ZCARD", (key,)) for key in (keys.root, keys.ranking(excluded)))
@@ -97,7 +97,7 @@ class CombinedView(View):
         count: int = everybody - others
         return max(0, count)
 
-    def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
+    def count_facet(self, keys: Keys, facet: str, covered: str) -> Steps[dict[bytes, int]]:
         if covered:
             return (yield from super().count_facet(keys, facet, covered))
         key = combined_filter(self, keys, facet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from ..members import batched
+from ..iteration import batched
 from ..queries.request import Call
 from ..redis.scripts import Script
 from ..store import Replaced, Store

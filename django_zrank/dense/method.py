@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from django.db.models.functions import DenseRank
 
 from ..methods import Method, Value
-from ..queries.query import Query
+from ..queries.steps import Steps
 from ..queries.view import View
 from ..redis.keys import Keys
 from ..store import Store
@@ -31,7 +31,7 @@ class Dense(Method):
 
     def read_values(
         self, view: View, keys: Keys, bound: Value, skipped: int, count: int
-    ) -> Query[tuple[int, list[Value]]]:
+    ) -> Steps[tuple[int, list[Value]]]:
         return read_values(view, keys, bound, skipped, count)
 
     def check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..methods import Value
-from ..queries.query import Query
+from ..queries.steps import Steps
 from ..queries.view import View
 from ..redis.keys import Keys
 from ..redis.scripts import Script
@@ -17,7 +17,7 @@ READ_VALUES: Final = Script("read_values", __package__ or "")
 
 def read_values(
     view: View, keys: Keys, bound: Value, skipped: int, count: int
-) -> Query[tuple[int, list[Value]]]:
+) -> Steps[tuple[int, list[Value]]]:
     """Return the number of distinct values that are better than a bound, and these after the first ``skipped``, best
     first: ``count`` of them, at most 1,000."""
     score, tie = bound

@@ -22,7 +22,7 @@ class Erased:
 
     removed: dict[str, int] = field(default_factory=dict)
     """The number of places that held the primary key, by kind: ``rankings`` of all builds; ``pending`` changes, also
-    those in flushes; ``touched``; ``group`` for groups; ``seen`` for lists of members shown to others;
+    those in flushes; ``touched``; ``group`` for groups; ``remembered`` for lists of members shown to others;
     ``combined_filter`` for combined filters, which are removed as a whole; ``marks`` that were processed."""
 
     remains: dict[str, datetime | None] = field(default_factory=dict)

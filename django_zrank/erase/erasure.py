@@ -16,7 +16,7 @@ from ..capture.triggers import builds_of
 from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import Busy, StillRanked
 from ..extension import installed
 from ..models import Batch
@@ -32,7 +32,7 @@ from . import Erased
 
 FORGET_VERSION: Final = Script("forget_version", __package__)
 
-_REMOVALS: Final = {"group": "ZREM", "seen": "ZREM"}
+_REMOVALS: Final = {"group": "ZREM", "remembered": "ZREM"}
 """The command that removes a member from a key, by the word of its name."""
 
 _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
@@ -41,10 +41,10 @@ _WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
 _SCANNED: Final = 500
 """Keys that one round trip looks at, and removes."""
 
-_KINDS: Final = ("rankings", "pending", "touched", "group", "seen", "combined_filter", "marks")
+_KINDS: Final = ("rankings", "pending", "touched", "group", "remembered", "combined_filter", "marks")
 
 
-def erase(index: Declaration, member: Any) -> Erased:
+def erase(index: Index, member: Any) -> Erased:
     """Remove the primary key of ``member`` from everything that is stored for ``index``. The row must be deleted, or
     have left the queryset.
 
@@ -58,7 +58,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     """
     refuse_transaction(index.get_using(), "Erasing a member")
     text = index.to_text(member)
-    pk, part, settings = index.from_text(text), index.holder_of(text), get_settings()
+    pk, holder, settings = index.from_text(text), index.holder_of(text), get_settings()
     with timezone.override(None):  # as in a push
         ranked = list(index.get_ranked(Q(pk=pk)).order_by().values_list("pk", flat=True)[:1])
     if ranked:
@@ -66,14 +66,14 @@ def erase(index: Declaration, member: Any) -> Erased:
             f"Index {index.name!r}: {index.model._meta.label} {ranked[0]!r} is still ranked, so the next push would "
             "bring it back. First delete the row, or take it out of the queryset of the index."
         )
-    store, is_member = Store.of(part), partial(_is_member, index, pk)
+    store, is_member = Store.of(holder), partial(_is_member, index, pk)
     erased = Erased(index.name, text)
     removed, remains = Counter(rankings=_count_rankings(store, text)), erased.remains
     has_row = every_row(index.model, index.get_using()).filter(pk=pk).exists()
     if has_row:
         # A flush changes the row, which leaves marks for every index that reads it. The others' come first, too: after
         # this erasure they would name the member here again.
-        for each in (part, *_relatives(index, pk)):
+        for each in (holder, *_relatives(index, pk)):
             for one in installed().values():
                 if one.holds(Store.of(each), each.to_text(pk)):
                     one.bring(each)
@@ -83,7 +83,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score
     if marks:
-        if unmark(part, marks, pushed.written[part]):
+        if unmark(holder, marks, pushed.written[holder]):
             removed["marks"] = len(marks)
         else:  # another term or build has begun
             remains["marks"] = None
@@ -93,19 +93,19 @@ def erase(index: Declaration, member: Any) -> Erased:
             "be locked. Run sync_zrank, and erase the member then."
         )
 
-    def forget(part: Declaration) -> tuple[str, str]:
-        store = Store.of(part)
+    def forget(holder: Index) -> tuple[str, str]:
+        store = Store.of(holder)
         store.unlink_doomed()
         word: bytes = store.call(FORGET_VERSION, (store.keys.recent, store.keys.meta), (text,))
         return store.node(), word.decode()
 
     # One scan of a node finds the keys of all indexes there.
-    step, nodes = InStep(index.holders), dict[str, list[Declaration]]()
-    for part, (node, word) in step.each(index.holders, forget).items():
+    step, nodes = InStep(index.holders), dict[str, list[Index]]()
+    for holder, (node, word) in step.each(index.holders, forget).items():
         removed[word] += 1
-        nodes.setdefault(node, []).append(part)
-    neighbours = {parts[0]: parts for parts in nodes.values()}
-    for found in step.each(neighbours, lambda part: _remove(neighbours[part], text)).values():
+        nodes.setdefault(node, []).append(holder)
+    neighbours = {holders[0]: holders for holders in nodes.values()}
+    for found in step.each(neighbours, lambda holder: _remove(neighbours[holder], text)).values():
         removed.update(found)
     for failure in step.failed.values():
         raise failure
@@ -114,9 +114,9 @@ def erase(index: Declaration, member: Any) -> Erased:
     if removed["once"]:
         remains["idempotency keys"] = timezone.now() + timedelta(seconds=settings.keep_keys)
 
-    for part in index.holders:
-        forget_batches(part, settings.keep_marks)
-    own = {part.name for part in index.holders}
+    for holder in index.holders:
+        forget_batches(holder, settings.keep_marks)
+    own = {holder.name for holder in index.holders}
     names = own.union(row.index for row in builds_of(index, index.get_using()))
     if names > own:
         remains["former shards"] = None
@@ -132,7 +132,7 @@ def erase(index: Declaration, member: Any) -> Erased:
     return erased
 
 
-def _relatives(index: Declaration, pk: Any) -> list[Declaration]:
+def _relatives(index: Index, pk: Any) -> list[Index]:
     """Return the parts that the member has in other indexes of the database: those that rank the same row, or one that
     has its primary key from the same row, such as that of a parent model."""
     key, others = value_field(index.model._meta.pk), registry.all()
@@ -145,7 +145,7 @@ def _relatives(index: Declaration, pk: Any) -> list[Declaration]:
     ]
 
 
-def _is_member(index: Declaration, pk: Any, text: str | None) -> bool:
+def _is_member(index: Index, pk: Any, text: str | None) -> bool:
     """Return True if ``text``, as the database casts it, is this primary key."""
     with suppress(ValueError):
         return text is not None and bool(index.from_text(text) == pk)
@@ -164,13 +164,13 @@ def _count_rankings(store: Store, member: str) -> int:
     return count
 
 
-def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
+def _remove(holders: Sequence[Index], member: str) -> Counter[str]:
     """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
     combined filters as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
     kept."""
-    removed, store = Counter[str](), Store.of(parts[0])
-    owners = {keys.tag: keys for keys in (Store.of(part).keys for part in parts)}
-    for piece in store.scan_keys(Store.of(parts[0].declared).keys.tag.removesuffix("}"), _SCANNED):
+    removed, store = Counter[str](), Store.of(holders[0])
+    owners = {keys.tag: keys for keys in (Store.of(holder).keys for holder in holders)}
+    for piece in store.scan_keys(Store.of(holders[0].declared).keys.tag.removesuffix("}"), _SCANNED):
         calls: list[tuple[str, Call]] = []
         for key in map(bytes.decode, piece):
             keys = owners.get(key[: key.find("}") + 1])
@@ -178,7 +178,7 @@ def _remove(parts: Sequence[Declaration], member: str) -> Counter[str]:
                 continue
             kind = keys.kind_of(key)
             is_of_many = kind == "combined_filter" and not key.endswith(_WITHOUT_MEMBERS)
-            if is_of_many or key == keys.seen(member):
+            if is_of_many or key == keys.remembered(member):
                 calls.append((kind, Call("UNLINK", (key,))))
             elif call := next(
                 filter(None, (one.removal(keys, key, member) for one in installed().values())), None

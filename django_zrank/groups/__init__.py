@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from ..codec.facets import Facet
 from ..codec.filters import quote_group
-from ..declaration import Declaration, Member
+from ..declaration import Index, Member
 from ..exceptions import IndexUnavailable
-from ..members import batched
-from ..queries.query import Query, one
+from ..iteration import batched
 from ..queries.request import Call
+from ..queries.steps import Steps, one
 from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.scripts import Script
@@ -34,7 +34,7 @@ COUNT_JOINED: Final = Script("count_joined", __package__)
 LEAVE_GROUP: Final = Script("leave_group", __package__)
 READ_GROUP: Final = Script("read_group", __package__)
 
-_PART: Final = 500
+_PIECE: Final = 500
 """Members that are added, removed or read in one round trip, and the most expired ones that it removes."""
 
 _CLAIMED: Final = 500
@@ -56,7 +56,7 @@ class Group:
         return f"<Group {self.name!r} of {self.index!r}>"
 
     @verb
-    def add(self, *members: Any, expires: timedelta | None = None) -> Query[int]:
+    def add(self, *members: Any, expires: timedelta | None = None) -> Steps[int]:
         """Add members, given as arguments or as one iterable, for the time ``expires`` or permanently. Return the
         number of members that were not in the group before.
 
@@ -71,14 +71,14 @@ class Group:
     aadd = async_version(add)
 
     @verb
-    def remove(self, *members: Any) -> Query[int]:
+    def remove(self, *members: Any) -> Steps[int]:
         """Remove members, given as arguments or as one iterable. Return the number of those that were in the group."""
         return (yield from self._change(members, ""))
 
     aremove = async_version(remove)
 
     @verb
-    def claim(self, *members: Any) -> Query[list[Any]]:
+    def claim(self, *members: Any) -> Steps[list[Any]]:
         """Remove up to 500 members, given as arguments or as one iterable. Return the primary keys of the members that
         this call removed, in the order given. If several callers claim the same member, exactly one gets it.
 
@@ -95,9 +95,9 @@ class Group:
         if len(texts) > _CLAIMED:
             raise ValueError(f"members: expected at most {_CLAIMED}, not {len(texts):,}")
         # In one order for all callers: of two that claim the same members, the first to come is likely to get them all.
-        for part, some in index.place(texts).items():
+        for holder, some in index.place(texts).items():
             try:
-                keys = group_keys(reader_of(part).keys, self._key)
+                keys = group_keys(reader_of(holder).keys, self._key)
                 call = Call(CLAIM_MEMBERS, keys, some, 5 * len(some))
                 claimed.update((yield from one(call, writes=True, once=True)))
             except IndexUnavailable:
@@ -120,14 +120,14 @@ class Group:
     aclaim = async_version(claim)
 
     @verb
-    def count(self) -> Query[int]:
+    def count(self) -> Steps[int]:
         """The number of members, ranked or not."""
         return sum((yield from reader_of(self.index).gathering(partial(count_group, group=self._key))))
 
     acount = async_version(count)
 
     @verb
-    def counts(self, *paths: str) -> Query[dict[Any, int]]:
+    def counts(self, *paths: str) -> Steps[dict[Any, int]]:
         """The number of members with each value of a facet, or with each tuple of values of a composite facet, as in
         ``ranking.counts()``: with the values that they had when they joined. Members that were not ranked then aren't
         counted. Values without members are left out.
@@ -156,7 +156,7 @@ class Group:
     acounts = async_version(counts)
 
     @verb
-    def contains(self, member: Any) -> Query[bool]:
+    def contains(self, member: Any) -> Steps[bool]:
         """Return true if ``member`` is in the group."""
         (text,) = self._texts([member])
         # Of its own shard alone: others may be away.
@@ -176,17 +176,17 @@ class Group:
     def __iter__(self) -> Batches[Any]:
         """Iterate over the primary keys of the members, in no particular order, about 500 per round trip. Members that
         join or leave in the meantime may be returned or missed. In coroutines, use ``async for``."""
-        unread = [(part, b"0") for part in self.index.holders]
+        unread = [(holder, b"0") for holder in self.index.holders]
         seen: set[bytes] = set()
 
-        def steps() -> Query[Sequence[Any]]:
+        def steps() -> Steps[Sequence[Any]]:
             new: list[bytes] = []
             while unread and not new:
-                part, cursor = unread.pop()
+                holder, cursor = unread.pop()
                 ask = partial(read_group, group=self._key, cursor=cursor)
-                cursor, *members = yield from reader_of(part).running(ask)
+                cursor, *members = yield from reader_of(holder).running(ask)
                 if cursor != b"0":
-                    unread.append((part, cursor))
+                    unread.append((holder, cursor))
                 new = [member for member in members if member not in seen]
                 seen.update(new)
             return list(map(self.index.from_bytes, new))
@@ -196,7 +196,7 @@ class Group:
     __aiter__ = async_iterator(__iter__)
 
     @verb
-    def clear(self) -> Query[None]:
+    def clear(self) -> Steps[None]:
         """Remove all members."""
         yield from reader_of(self.index).gathering(
             lambda keys: one(Call("UNLINK", group_keys(keys, self._key)), writes=True)
@@ -204,7 +204,7 @@ class Group:
 
     aclear = async_version(clear)
 
-    def _change(self, given: Sequence[Any], lifetime: float | str) -> Query[int]:
+    def _change(self, given: Sequence[Any], lifetime: float | str) -> Steps[int]:
         texts = self._texts((yield from named_members(given)))
         facets, width = [facet.name for facet in self._counted], self.index.layout.width
         change = partial(change_group, group=self._key, lifetime=lifetime, facets=facets, width=width)
@@ -219,7 +219,7 @@ class Group:
         return [self.index.to_text(member, "members") for member in members]
 
 
-class Grouping(Declaration[Member]):
+class Grouping(Index[Member]):
     """The declaration of an index whose groups may count their members."""
 
     group_counts: Sequence[str | Sequence[str]] = ()
@@ -256,30 +256,30 @@ def change_group(
     lifetime: float | str,
     facets: Sequence[str] = (),
     width: int = 0,
-) -> Query[int]:
+) -> Steps[int]:
     """Add members for a time in microseconds, counted by these facets, or remove them with a time of ''. Return the
     number of those that were not in the group, or were. ``width``: of tie bytes."""
     names = (*group_keys(keys, group), keys.root, keys.meta)
-    how = (lifetime, _PART, "\0".join(facets), width, keys.build)
+    how = (lifetime, _PIECE, "\0".join(facets), width, keys.build)
     each = list(dict.fromkeys(members))
     changed = 0
-    for part in batched(each, _PART):
-        call = Call(CHANGE_GROUP, names, (*how, *part), 5 * len(part))
+    for piece in batched(each, _PIECE):
+        call = Call(CHANGE_GROUP, names, (*how, *piece), 5 * len(piece))
         changed += yield from one(call, writes=True)
     return changed
 
 
-def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Query[int]:
+def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Steps[int]:
     """Return the number of members whose time is not over; of all, or among these."""
     return one(Call(COUNT_GROUP, (keys.group(group),), members))
 
 
-def count_joined(keys: Keys, group: str, facet: str) -> Query[dict[bytes, int]]:
+def count_joined(keys: Keys, group: str, facet: str) -> Steps[dict[bytes, int]]:
     """Return the numbers of members of a group whose time is not over, by the names of a facet's rankings that they
     were in when they joined."""
     names, cursor, found = group_keys(keys, group), b"0", dict[bytes, int]()
     while True:
-        call = Call(COUNT_JOINED, names, (f"{facet}:", cursor, _PART), _PART)
+        call = Call(COUNT_JOINED, names, (f"{facet}:", cursor, _PIECE), _PIECE)
         word, *reply = yield from one(call, writes=True)  # expired members leave
         if word == b"counted":
             cursor, *counts = reply
@@ -288,7 +288,7 @@ def count_joined(keys: Keys, group: str, facet: str) -> Query[dict[bytes, int]]:
                 return found
 
 
-def read_group(keys: Keys, group: str, cursor: bytes) -> Query[list[bytes]]:
+def read_group(keys: Keys, group: str, cursor: bytes) -> Steps[list[bytes]]:
     """Read some members from a cursor on, ``b"0"`` at first. Return the next cursor, ``b"0"`` after the last members,
     then the members, some of which an earlier answer may have had."""
-    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PART)))
+    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PIECE)))

@@ -8,13 +8,13 @@ from typing import Any
 
 from django.db import models
 
-from ..declaration import Declaration, Member
+from ..declaration import Index, Member
 from .awake import Awake
 
 __all__ = ["IdleIndex"]
 
 
-class IdleIndex(Declaration[Member]):
+class IdleIndex(Index[Member]):
     """The declaration of an index that may have idle members."""
 
     idle: tuple[str, timedelta] | None = None

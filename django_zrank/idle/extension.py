@@ -8,8 +8,8 @@ from typing import Any
 from django.core.checks import CheckMessage
 
 from ..extension import Extension
-from ..queries.query import Query
 from ..queries.request import Call
+from ..queries.steps import Steps
 from ..redis.keys import Keys
 from ..store import Store
 from .checks import check_idle
@@ -58,6 +58,6 @@ class Idle(Extension[IdleIndex]):
     def rouse(self, index: IdleIndex, pks: Sequence[Any]) -> list[Any]:
         return write_seen(index, pks) if index.seen_field else []
 
-    def changed(self, index: IdleIndex, members: Sequence[str]) -> Query[None]:
+    def changed(self, index: IdleIndex, members: Sequence[str]) -> Steps[None]:
         if index.seen_field:
             yield from touch(index, members)

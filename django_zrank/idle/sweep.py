@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ..capture.watched_tables import every_row
 from ..exceptions import Busy, IndexUnavailable
-from ..members import batched
+from ..iteration import batched
 from ..models import Build
 from ..sync.in_step import InStep
 from ..sync.marks import leave
@@ -47,7 +47,7 @@ def asleep_since(index: IdleIndex) -> int | None:
     None if the index doesn't declare ``idle``, or if the database notes no build yet."""
     if index.awake is None:
         return None
-    names = [part.name for part in index.holders]
+    names = [holder.name for holder in index.holders]
     rows = Build.objects.using(index.get_using()).filter(index__in=names)
     found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
     return None if found is None else MOMENT.whole(found)
@@ -67,7 +67,7 @@ def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIE
     if until is None:
         return 0
     shards, done = InStep(index.holders), 0
-    notes = shards.each(index.holders, lambda part: IdleStore.of(part).swept())
+    notes = shards.each(index.holders, lambda holder: IdleStore.of(holder).swept())
     shards.require()
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
@@ -84,7 +84,7 @@ def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIE
             end = _end_of_page(index, since, until, size)
             rows = _fallen_asleep(index, since, end)
             done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-            noted = shards.each(notes, lambda part, end=end: IdleStore.of(part).note_swept(notes[part], end))  # type: ignore[misc]
+            noted = shards.each(notes, lambda one, end=end: IdleStore.of(one).note_swept(notes[one], end))  # type: ignore[misc]
             shards.require()
             if not all(noted.values()):
                 break
@@ -162,8 +162,8 @@ def write_seen(index: IdleIndex, pks: Iterable[Any]) -> list[Any]:
             texts = [index.to_text(pk) for pk in chunk if pk not in found]
             # From the time in the column, which is older the longer the write has waited.
             rest = index.awake.rest - timedelta(seconds=monotonic() - began)  # type: ignore[union-attr]
-            for part, own in index.place(texts).items() if rest > _NOW else ():
-                IdleStore.of(part).rest_members(own, rest)
+            for holder, own in index.place(texts).items() if rest > _NOW else ():
+                IdleStore.of(holder).rest_members(own, rest)
         if not locked or monotonic() >= deadline:
             return locked
         todo = locked

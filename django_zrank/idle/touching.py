@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, cast
 
 from ..codec.layout import Layout
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import NotRanked
-from ..queries.query import Query, one
 from ..queries.request import Blocking, Call
+from ..queries.steps import Steps, one
 from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.scripts import Script
@@ -44,7 +44,7 @@ class Touch(NamedTuple):
     rest: int = 2**53
     """Microseconds between two writes of a column."""
 
-    def query(self, keys: Keys) -> Query[tuple[list[str], list[str]]]:
+    def steps(self, keys: Keys) -> Steps[tuple[list[str], list[str]]]:
         """Return those that aren't ranked, and those whose column is due. Some members a round trip."""
         names = (keys.root, keys.meta, touched_key(keys))
         how = (keys.build, int(self.layout.memberships), self.rest)
@@ -60,10 +60,10 @@ class Touch(NamedTuple):
 class Touching:
     """The verb of ``PlayerRank.scores`` that keeps members ranked."""
 
-    index: Declaration
+    index: Index
 
     @verb
-    def touch(self, *members: Any) -> Query[None]:
+    def touch(self, *members: Any) -> Steps[None]:
         """Record that members, given as arguments or as one iterable, were seen now. They stay ranked for the time that
         ``idle`` declares, and idle members return to the ranking. Raises :exc:`~django_zrank.NotRanked` if a member has
         no row that can be ranked.
@@ -79,14 +79,14 @@ class Touching:
         if len(texts) > LIMIT:
             raise ValueError(f"members: expected at most {LIMIT} members at once, not {len(texts)}")
         if texts:
-            for part in index.place(texts):
-                yield reader_of(part).trusted_server
+            for holder in index.place(texts):
+                yield reader_of(holder).trusted_server
             yield from touch(index, texts)
 
     atouch = async_version(touch)
 
 
-def touch(index: IdleIndex, texts: Sequence[str]) -> Query[None]:
+def touch(index: IdleIndex, texts: Sequence[str]) -> Steps[None]:
     """The steps by which members were seen now, on servers that were trusted. Raises ``NotRanked``."""
     missing, due = yield from _touching(index, texts)
     if missing or due:
@@ -97,12 +97,12 @@ def touch(index: IdleIndex, texts: Sequence[str]) -> Query[None]:
         raise NotRanked(f"{', '.join(missing[:5])} is not ranked in {index.name!r}")
 
 
-def _touching(index: IdleIndex, texts: Sequence[str]) -> Query[list[list[str]]]:
+def _touching(index: IdleIndex, texts: Sequence[str]) -> Steps[list[list[str]]]:
     """Return the members that aren't ranked, and those whose column is due."""
     layout, awake = index.layout, index.awake
     rest = awake.rest // timedelta(microseconds=1)  # type: ignore[union-attr]
     found = yield from reader_of(index).gathering(
-        lambda keys, own: Touch(layout, own, rest).query(keys), texts
+        lambda keys, own: Touch(layout, own, rest).steps(keys), texts
     )
     return [list(chain.from_iterable(texts)) for texts in zip(*found, strict=True)]
 

@@ -15,6 +15,6 @@ if redis.call('HGET', meta, 'building') ~= building then
 end
 require_commands(meta)
 -- A server without memory refuses SADD as the first write of a script, though not as a later one.
-redis.call('HDEL', meta, 'building', 'seen')
+redis.call('HDEL', meta, 'building', 'heartbeat')
 redis.call('SADD', doomed, building)
 return 'done'

@@ -22,7 +22,7 @@ end
 require_commands(meta)
 if state[4] then
   redis.call('SADD', doomed, state[4])
-  redis.call('HDEL', meta, 'building', 'seen')
+  redis.call('HDEL', meta, 'building', 'heartbeat')
 end
 redis.call('HSET', meta, 'server', server, 'term', term)
 if behind == '1' and redis.call('HGET', meta, 'behind') ~= 'rebuild' then

@@ -34,7 +34,7 @@ local build, building, token, term, window, lease, width, memberships, newest, r
 local FIRST = 12
 token, width, memberships = tonumber(token), tonumber(width), memberships == '1'
 
-local state = redis.call('HMGET', meta, 'build', 'building', 'started', 'applied', 'server', 'term', 'seen',
+local state = redis.call('HMGET', meta, 'build', 'building', 'started', 'applied', 'server', 'term', 'heartbeat',
   'floor', 'checkpoint', 'checked', 'present', 'filled', 'guarded', 'behind', 'traces')
 local behind, traces = state[14], state[15] or '0'
 local floor = tonumber(state[8] or 0)
@@ -65,7 +65,7 @@ end
 local function give_up_rebuild()
   if building ~= '' then
     redis.call('SADD', doomed, building)
-    redis.call('HDEL', meta, 'building', 'seen', 'filled')
+    redis.call('HDEL', meta, 'building', 'heartbeat', 'filled')
   end
 end
 -- Keys that were evicted since the last write would not be missed after this one. Without the versions of members no
@@ -115,7 +115,7 @@ for n, member in ipairs(named) do
       stands[count] = ARGV[i + 2]
     end
     if scores[count] == '' then
-      redis.call('UNLINK', seen_key(recent, member))
+      redis.call('UNLINK', remembered_key(recent, member))
     end
   end
 end

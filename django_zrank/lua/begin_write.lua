@@ -18,14 +18,14 @@ local server, is_replica = identity()
 if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
-local state = redis.call('HMGET', meta, 'build', 'building', 'seen', 'applied', 'server', 'term', 'traces')
-local build, building, seen, applied, trusted, term, traces = unpack(state, 1, 7)
+local state = redis.call('HMGET', meta, 'build', 'building', 'heartbeat', 'applied', 'server', 'term', 'traces')
+local build, building, heartbeat, applied, trusted, term, traces = unpack(state, 1, 7)
 if trusted and trusted ~= server then
   return redis.error_reply('UNHEALTHY the server is not the one that was written to')
 end
-if building and is_silent(seen, lease) then
+if building and is_silent(heartbeat, lease) then
   redis.call('SADD', doomed, building)
-  redis.call('HDEL', meta, 'building', 'seen')
+  redis.call('HDEL', meta, 'building', 'heartbeat')
   building = false
 end
 if not build and not building then

@@ -21,7 +21,7 @@ local server, is_replica, is_first = identity()
 if is_replica then
   return redis.error_reply('READONLY the server is a replica')
 end
-local state = redis.call('HMGET', meta, 'build', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'seen', 'present',
+local state = redis.call('HMGET', meta, 'build', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'heartbeat', 'present',
   'taken', 'traces', 'took')
 local live, building = state[1] or '', state[2] or ''
 if building ~= '' and is_silent(state[8], lease) then

@@ -45,7 +45,7 @@ if not is_guarded and not memberships and not keys_beside(shadow)[1] then
   if #groups > 0 then -- one group; none if this is a heartbeat
     redis.call('ZADD', shadow, cmsgpack.unpack(groups[2]))
   end
-  redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow), 'loaded', after)
+  redis.call('HSET', meta, 'heartbeat', integer(clock()), 'filled', present(shadow), 'loaded', after)
   return 'done'
 end
 
@@ -89,5 +89,5 @@ if change_rankings(shadow, {}, entering, width) then
   return 'superseded'
 end
 write_all('HSET', memberships_key(shadow), {cmsgpack.unpack(table.concat(stands))})
-redis.call('HSET', meta, 'seen', integer(clock()), 'filled', present(shadow), 'loaded', after)
+redis.call('HSET', meta, 'heartbeat', integer(clock()), 'filled', present(shadow), 'loaded', after)
 return 'done'

@@ -25,8 +25,8 @@ local parts = {}
 if identity() ~= server then
   return 'superseded'
 end
-local state = redis.call('HMGET', meta, 'server', 'term', 'seen', 'applied', 'building', 'build')
-local trusted, known, seen, applied, other, build = unpack(state, 1, 6)
+local state = redis.call('HMGET', meta, 'server', 'term', 'heartbeat', 'applied', 'building', 'build')
+local trusted, known, heartbeat, applied, other, build = unpack(state, 1, 6)
 local is_same = trusted == server and known == term
 if other == building then
   return 'done' -- sent twice: the reply was lost
@@ -34,7 +34,7 @@ end
 if tonumber(known or 0) > tonumber(term) then
   return 'superseded'
 end
-if polite == '1' and other and is_same and not is_silent(seen, lease) then
+if polite == '1' and other and is_same and not is_silent(heartbeat, lease) then
   return 'superseded'
 end
 require_commands(meta)
@@ -55,5 +55,5 @@ if build and (is_evicted or not is_same) then
 end
 local started = next_version(applied)
 redis.call('HSET', meta, 'owner', owner, 'server', server, 'term', term, 'building', building, 'started', started,
-  'applied', started, 'seen', integer(clock()))
+  'applied', started, 'heartbeat', integer(clock()))
 return 'done'

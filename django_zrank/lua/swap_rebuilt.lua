@@ -29,7 +29,7 @@ if build ~= '' then
 end
 redis.call('HSET', meta, 'build', building, 'applied', next_version(redis.call('HGET', meta, 'applied')),
   'present', present(shadow))
-redis.call('HDEL', meta, 'building', 'seen', 'behind', 'filled', 'loaded')
+redis.call('HDEL', meta, 'building', 'heartbeat', 'behind', 'filled', 'loaded')
 for i = FIRST, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
   if value == '' then

@@ -1,4 +1,4 @@
-"""What a rebuild makes is called a build."""
+"""What a rebuild makes is called a build, and a sign of life a heartbeat."""
 
 from django.db import migrations
 
@@ -10,6 +10,7 @@ class Migration(migrations.Migration):
         migrations.DeleteModel("Ranking"),  # a proxy: RenameModel doesn't rename its base
         migrations.RenameModel("Generation", "Build"),
         migrations.RenameField("Build", "generation", "build"),
+        migrations.RenameField("Job", "seen_at", "heartbeat_at"),
         migrations.CreateModel(
             "Ranking",
             fields=[],

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..codec.facets import Facet
 from ..redis.keys import Keys
 from .pages import PageAt
-from .query import Query
+from .steps import Steps
 from .view import View
 
 __all__ = ["CountFacet", "Size"]
@@ -16,9 +16,9 @@ __all__ = ["CountFacet", "Size"]
 class Size(NamedTuple):
     """The number of members."""
 
-    def query(self, view: View, keys: Keys) -> Query[int]:
+    def steps(self, view: View, keys: Keys) -> Steps[int]:
         # Unlike ZCARD, the script distinguishes an empty ranking from a missing index.
-        return view.bare(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
+        return view.plain_command(keys, "ZCARD", otherwise=PageAt(0, 0), then=lambda page: page.size)
 
 
 class CountFacet(NamedTuple):
@@ -30,5 +30,5 @@ class CountFacet(NamedTuple):
     """The prefix of a composite facet's rankings with the same members. Reading one ranking per value is cheaper than
     counting members one by one."""
 
-    def query(self, view: View, keys: Keys) -> Query[dict[bytes, int]]:
+    def steps(self, view: View, keys: Keys) -> Steps[dict[bytes, int]]:
         return view.count_facet(keys, f"{self.facet.name}:", self.covered)

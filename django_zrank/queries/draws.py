@@ -11,12 +11,12 @@ from os import urandom
 from typing import Any, Final, NamedTuple
 
 from ..codec.units import Number
-from ..members import halves
+from ..iteration import halves
 from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Asked, Card, Deck, Hand
-from .query import Query, one
 from .request import FEW, Blocking, Call, Request
+from .steps import Steps, one
 from .view import View
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "Point",
     "Sample",
     "Table",
-    "forget_seen",
+    "forget_remembered",
     "remember_shown",
 ]
 
@@ -136,13 +136,19 @@ class Draw(NamedTuple):
         """A function from a primary key, as it is stored, to what ``excluded`` holds."""
         return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
 
-    def query(self, view: View, keys: Keys) -> Query[Sample | None]:
+    def steps(self, view: View, keys: Keys) -> Steps[Sample | None]:
         """One round trip; more if many members don't pass a combined filter, or may not be offered.
 
         The short script doesn't know who is excluded. If too many of those drawn are, the draw begins anew: this
         depends on their number alone, so it favours nobody."""
         is_found = not self.at or self.member is None  # by the short script
-        if not view.is_plain or self.measure != "score" or not is_found or self.remember or self.where:
+        if (
+            not view.takes_short_script
+            or self.measure != "score"
+            or not is_found
+            or self.remember
+            or self.where
+        ):
             return (yield from self.begin(view, keys).run())
         wanted, excluded = self.wanted, self.excluded
         numbers = 6 * ((3 if excluded else 1) * wanted + 2 * SPARE)
@@ -230,7 +236,7 @@ class Drawing:
         self._split, self._key = view.layout.split, draw.key
         self._member = None if draw.member is None else self._key(self._text.encode())
 
-    def run(self) -> Query[Sample | None]:
+    def run(self) -> Steps[Sample | None]:
         """Draw; None if the member is not ranked."""
         draw = self.draw
         for band in range(len(draw.bands)):
@@ -258,7 +264,7 @@ class Drawing:
         below, above = self._hand.taken
         return halves(self.draw.wanted, *((above, below) if self.view.reverse else (below, above)))
 
-    def _from_band(self, band: int) -> Query[bool]:
+    def _from_band(self, band: int) -> Steps[bool]:
         """Take cards from a band until there are enough. Return False if the member is not ranked."""
         draw = self.draw
         self._hand = self._begin()
@@ -281,7 +287,7 @@ class Drawing:
         self._table = Table(self.keys, is_own=self.draw.member is not None)
         return Hand(self.draw.wanted, self._table.decks, reverse=self.view.reverse)
 
-    def _ends_of(self, band: int) -> Query[Ends]:
+    def _ends_of(self, band: int) -> Steps[Ends]:
         """Return the ends of a band, as they are given."""
         yield from ()
         return self._given_ends(band)
@@ -295,7 +301,7 @@ class Drawing:
         draw = self.draw
         return draw.measure, packed_bands((draw.bands[band],), draw.measure)
 
-    def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
+    def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Steps[None]:
         """Have cards dealt, so that ``more`` times what either side lacks can be taken.
 
         Nothing is asked if they are dealt already: where those of one side have failed, the other makes up for them."""
@@ -355,7 +361,7 @@ class Drawing:
             and not (view.searches_ties and self.draw.wanted > _RANKED_AT_ONCE)
         )
 
-    def _ask(self, table: Table, ends: Ends, asked: Sequence[Asked]) -> Query[None]:
+    def _ask(self, table: Table, ends: Ends, asked: Sequence[Asked]) -> Steps[None]:
         """Have cards of a table dealt."""
         draw, view, keys, me = self.draw, self.view, table.keys, self.me
         is_own, ranks = table.is_own, self._tells_ranks
@@ -392,11 +398,11 @@ class Drawing:
         """Return the microseconds that a card takes, about."""
         return 1 if in_order else 4
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Steps[Any]:
         """Have cards dealt. Return the reply."""
-        return self.view.read(keys, scripts.DEAL, arguments, cost, (keys.seen(self._text),), **how)
+        return self.view.read(keys, scripts.DEAL, arguments, cost, (keys.remembered(self._text),), **how)
 
-    def _take(self, more: int) -> Query[bool]:
+    def _take(self, more: int) -> Steps[bool]:
         """Take the cards that may be offered. Return False if no more may be tested."""
         hand, where, split = self._hand, self.draw.where, self._split
         while any(lacks := hand.lacks()):
@@ -434,15 +440,15 @@ class Drawing:
         return found
 
 
-def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Query[None]:
+def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Steps[None]:
     """Remember members shown to a member for ``span`` microseconds."""
-    call = Call(scripts.REMEMBER_MEMBERS, (keys.seen(member),), (span, *shown), 3 * len(shown))
+    call = Call(scripts.REMEMBER_MEMBERS, (keys.remembered(member),), (span, *shown), 3 * len(shown))
     return one(call, writes=True)
 
 
-def forget_seen(keys: Keys, member: str) -> Query[int]:
+def forget_remembered(keys: Keys, member: str) -> Steps[int]:
     """Forget the members that were shown to a member."""
-    return one(Call("UNLINK", (keys.seen(member),)), writes=True)
+    return one(Call("UNLINK", (keys.remembered(member),)), writes=True)
 
 
 @lru_cache(maxsize=1024)

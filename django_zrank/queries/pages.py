@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
 from ..redis.keys import Keys
-from .query import Query
 from .request import FEW
+from .steps import Steps
 from .view import View
 
 __all__ = ["Bound", "Page", "PageAbove", "PageAround", "PageAt", "PageBeside", "PageBetween", "parse_page"]
@@ -56,7 +56,7 @@ class PageAt(NamedTuple):
     first: int
     limit: int
 
-    def query(self, view: View, keys: Keys) -> Query[Page]:
+    def steps(self, view: View, keys: Keys) -> Steps[Page]:
         return _read(view, keys, self.limit, "position", self.first)
 
 
@@ -66,7 +66,7 @@ class PageAround(NamedTuple):
     member: str
     limit: int
 
-    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+    def steps(self, view: View, keys: Keys) -> Steps[Page | None]:
         return _read(view, keys, self.limit, "member", self.member)
 
 
@@ -76,7 +76,7 @@ class PageAbove(NamedTuple):
 
     member: str
 
-    def query(self, view: View, keys: Keys) -> Query[Page | None]:
+    def steps(self, view: View, keys: Keys) -> Steps[Page | None]:
         return _read(view, keys, 1, "better", self.member)
 
 
@@ -89,8 +89,8 @@ class PageBeside(NamedTuple):
     limit: int
     is_after: bool
 
-    def query(self, view: View, keys: Keys) -> Query[Page]:
-        def read(score: float, stored: bytes, count: int) -> Query[Page]:
+    def steps(self, view: View, keys: Keys) -> Steps[Page]:
+        def read(score: float, stored: bytes, count: int) -> Steps[Page]:
             ahead, back = (count, 0) if self.is_after else (0, count)
             arguments = (keys.build, *view.order, ahead, count, "sort key", repr(score), stored, back)
             reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=count <= FEW)
@@ -98,7 +98,7 @@ class PageBeside(NamedTuple):
 
         return self.in_pieces(read, _CHUNK)
 
-    def in_pieces(self, read: Callable[[float, bytes, int], Query[Page]], most: int) -> Query[Page]:
+    def in_pieces(self, read: Callable[[float, bytes, int], Steps[Page]], most: int) -> Steps[Page]:
         """Read a page in pieces of ``most`` members, each from the sort key at the end of the one before. ``read``
         returns so many members on one side of a sort key."""
         members: list[tuple[bytes, float]] = []
@@ -128,11 +128,11 @@ class PageBetween(NamedTuple):
     limit: int
     offset: int = 0
 
-    def query(self, view: View, keys: Keys) -> Query[Page]:
+    def steps(self, view: View, keys: Keys) -> Steps[Page]:
         return _read(view, keys, self.limit, "score", *self.best[:2], *self.worst[:2], self.offset)
 
 
-def _read(view: View, keys: Keys, count: int, *start: Any) -> Query[Any]:
+def _read(view: View, keys: Keys, count: int, *start: Any) -> Steps[Any]:
     """Read a page in as many round trips as it takes."""
     how, light = (keys.build, *view.order), count <= FEW
     arguments = (*how, count, _CHUNK, *start)

@@ -7,11 +7,19 @@ from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
 from ..redis.keys import Keys
-from .query import Query
 from .request import FEW
+from .steps import Steps
 from .view import View
 
-__all__ = ["BarePosition", "BareScore", "Locate", "Location", "Locations", "Placement", "Placements"]
+__all__ = [
+    "Locate",
+    "Location",
+    "Locations",
+    "Placement",
+    "Placements",
+    "PositionByCommand",
+    "ScoreByCommand",
+]
 
 _CHUNK: Final = 100
 """Members that are looked up in one round trip."""
@@ -51,7 +59,7 @@ class Locate(NamedTuple):
     checked: bool = False
     """True to look the members up unless all of them still have these sort keys."""
 
-    def query(self, view: View, keys: Keys) -> Query[Locations]:
+    def steps(self, view: View, keys: Keys) -> Steps[Locations]:
         size = _CHUNK // 4 if view.searches_ties else _CHUNK
         total, located = 0, list[Location | None]()
         for first in range(0, len(self.members) or 1, size):
@@ -84,7 +92,7 @@ class Placements(NamedTuple):
     member: str
     facets: Sequence[str] = ()
 
-    def query(self, view: View, keys: Keys) -> Query[list[Placement]]:
+    def steps(self, view: View, keys: Keys) -> Steps[list[Placement]]:
         found: list[Placement] = []
         skip, number = 0, 1
         while skip < number:
@@ -101,7 +109,7 @@ class Placements(NamedTuple):
         return found
 
 
-class BarePosition(NamedTuple):
+class PositionByCommand(NamedTuple):
     """The number of members before a member; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
@@ -109,19 +117,23 @@ class BarePosition(NamedTuple):
     sort_key: tuple[float, bytes] | None = None
     """Its sort key, if the caller knows it (see ``Locate``)."""
 
-    def query(self, view: View, keys: Keys) -> Query[int | None]:
+    def steps(self, view: View, keys: Keys) -> Steps[int | None]:
         command = "ZREVRANK" if view.reverse else "ZRANK"
         # Unlike the command, the script distinguishes an unranked member from a missing index.
-        return view.bare(keys, command, self.member, otherwise=Locate([self.member]), then=_one("position"))
+        return view.plain_command(
+            keys, command, self.member, otherwise=Locate([self.member]), then=_one("position")
+        )
 
 
-class BareScore(NamedTuple):
+class ScoreByCommand(NamedTuple):
     """The score of a member; None if it is not ranked. For bare primary keys in one ranking."""
 
     member: str
 
-    def query(self, view: View, keys: Keys) -> Query[float | None]:
-        return view.bare(keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_one("score"))
+    def steps(self, view: View, keys: Keys) -> Steps[float | None]:
+        return view.plain_command(
+            keys, "ZSCORE", self.member, otherwise=Locate([self.member]), then=_one("score")
+        )
 
 
 def _one(attribute: str) -> Callable[[Locations], Any]:

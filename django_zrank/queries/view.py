@@ -1,4 +1,4 @@
-"""Views: members of an index in an order, and the queries that read them."""
+"""Views: members of an index in an order, and the steps by which they are read."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..exceptions import FilterTooLarge
 from ..methods import Method, method_of
 from ..redis import scripts
 from ..redis.keys import Keys
-from .query import Query, Question, one
 from .request import Call, Request, Swapped
+from .steps import Question, Steps, one
 
 __all__ = ["View"]
 
@@ -67,7 +67,7 @@ class View:
         return self if method is None else replace(self, method=method)
 
     @cached_property
-    def is_plain(self) -> bool:
+    def takes_short_script(self) -> bool:
         """True if these are all members of an index, bare primary keys, and their rank is their position."""
         return self.layout == PLAIN and self.ranking == "" and self.method == "ordinal"
 
@@ -94,21 +94,21 @@ class View:
         cost: int = 0,
         others: Sequence[str] = (),
         **how: bool,
-    ) -> Query[Any]:
+    ) -> Steps[Any]:
         """Run a script, with the libraries of the ranking method, on the ranking of these members. ``cost``: that of
         the call; ``others``: further keys; ``how``: attributes of the request."""
         touched = (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others)
         call = Call(script.using(self.ranks.package), touched, arguments, cost)
         return (yield from one(call, **how))
 
-    def bare(
+    def plain_command(
         self,
         keys: Keys,
         command: str,
         *arguments: Any,
         otherwise: Question[Any],
         then: Callable[[Any], Answer],
-    ) -> Query[Answer]:
+    ) -> Steps[Answer]:
         """Send a plain command to a ranking.
 
         The key of all members goes with its build, so what is found there is live. Where nothing is, the answer is
@@ -123,9 +123,9 @@ class View:
                 raise Swapped
             return replies[0]  # type: ignore[no-any-return]
         found = replies[0] if command != "ZCARD" else replies[0] or None
-        return then((yield from otherwise.query(self, keys))) if found is None else found
+        return then((yield from otherwise.steps(self, keys))) if found is None else found
 
-    def count_facet(self, keys: Keys, facet: str, covered: str) -> Query[dict[bytes, int]]:
+    def count_facet(self, keys: Keys, facet: str, covered: str) -> Steps[dict[bytes, int]]:
         """Count the members with each value of a facet, by the names of the values' rankings, which begin with
         ``facet``. ``covered``: the beginning of the names of those that hold members of this view alone, if it isn't of
         all members."""

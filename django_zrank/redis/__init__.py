@@ -11,7 +11,7 @@ from django.core.cache import caches
 from django.utils.module_loading import import_string
 
 from ..conf import get_settings, key_prefix
-from ..declaration import Declaration
+from ..declaration import Index
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["areader_of", "reader_of"]
 
 
-def reader_of(index: Declaration) -> Reader:
+def reader_of(index: Index) -> Reader:
     """Return the reader that answers questions about an index from Redis: under each prefix of keys, another one."""
     return _reader_of(index, key_prefix())
 
 
 @cache
-def _reader_of(index: Declaration, prefix: str) -> Reader:
+def _reader_of(index: Index, prefix: str) -> Reader:
     reader: Reader = import_string(index.reader)(index)
     return reader
 
@@ -34,14 +34,14 @@ _is_loaded = False
 """True once a coroutine needs no thread to load the client."""
 
 
-def _load(index: Declaration) -> None:
+def _load(index: Index) -> None:
     reader_of(index)
     with suppress(Exception):  # the call itself will raise it
         cache: Any = caches[get_settings().redis_alias]
         vars(cache.client)  # django-redis loads this late, too
 
 
-async def areader_of(index: Declaration) -> Reader:
+async def areader_of(index: Index) -> Reader:
     """Return the same in a coroutine. At first, a thread loads the client: this would block the event loop."""
     global _is_loaded
     if not _is_loaded:

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError, RedisError
 
 from ..conf import get_settings
-from ..queries.query import Once, Query, Step
 from ..queries.request import Blocking, Request
+from ..queries.steps import Once, Step, Steps
 from .loops import Client, Loop, running_loop
 from .pipelines import fresh, send_all, send_once
 from .sending import in_trips
@@ -24,7 +24,7 @@ __all__ = ["adrive", "send_by"]
 Answer = TypeVar("Answer")
 
 
-async def adrive(steps: Query[Answer], executor: Executor) -> Answer:
+async def adrive(steps: Steps[Answer], executor: Executor) -> Answer:
     """Take the steps one by one, and return the answer. Only queries of the database run in a thread."""
     loop = await running_loop()
     try:

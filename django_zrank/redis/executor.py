@@ -14,8 +14,8 @@ from redis.exceptions import DataError, RedisError, ResponseError
 from ..conf import get_settings, key_prefix
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
-from ..queries.query import Once, Query, drive, one
 from ..queries.request import Call, Request, Swapped
+from ..queries.steps import Once, Steps, drive, one
 from .isolation import is_testing, require_redis
 from .keys import Keys
 from .sending import has_several, in_trips, renew, send_request, server_of
@@ -69,7 +69,7 @@ class Executor:
         """Read from Redis which build is live ('' for none), and return its keys."""
         return drive(self.learning(), self.send)
 
-    def learning(self) -> Query[Keys]:
+    def learning(self) -> Steps[Keys]:
         """The steps of :meth:`learn`."""
         found = yield from one(Call("HGET", (self.keys.meta,), ("build",)))
         return self.believe(found.decode() if found else "")
@@ -80,12 +80,12 @@ class Executor:
         live = _live[keys] = keys.at(build)
         return live
 
-    def run(self, ask: Callable[[Keys], Query[Answer]]) -> Answer:
-        """Return the answer to the query that ``ask`` makes of the live build's keys. If another build has
+    def run(self, ask: Callable[[Keys], Steps[Answer]]) -> Answer:
+        """Return the answer to the steps that ``ask`` returns, given the live build's keys. If another build has
         become live, it is made again."""
         return drive(self.running(ask), self.send)
 
-    def running(self, ask: Callable[[Keys], Query[Answer]], first: Once | None = None) -> Query[Answer]:
+    def running(self, ask: Callable[[Keys], Steps[Answer]], first: Once | None = None) -> Steps[Answer]:
         """The steps of :meth:`run`; ``first``: a step to take before them."""
         if first:
             yield first

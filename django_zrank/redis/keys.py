@@ -35,7 +35,7 @@ class Keys(_Keys):
         whose build it is; ``server``, the identity of the server that was trusted, and ``term``, its term;
         ``applied``, the version of the newest write; ``behind``, the term of an unfinished replay, or "rebuild";
         ``floor``, ``checkpoint`` and ``checked``, which versions are forgotten; ``started``, the version at which the
-        last rebuild began; of a running one ``building``, its build, ``seen``, its last heartbeat, and
+        last rebuild began; of a running one ``building``, its build, ``heartbeat``, its last one, and
         ``filled``, which of its keys exist; ``guarded``, "1" where ``recent`` must be there; ``identified``, when the
         server was last compared with the trusted one for a change that began there.
 
@@ -61,9 +61,9 @@ class Keys(_Keys):
         """Sorted set: members of a group -> until when they belong to it, in microseconds."""
         return f"{self.tag}:group:{name}"
 
-    def seen(self, member: str) -> str:
+    def remembered(self, member: str) -> str:
         """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
-        return f"{self.tag}:seen:{member}"
+        return f"{self.tag}:remembered:{member}"
 
     @cached_property
     def root(self) -> str:
@@ -93,7 +93,7 @@ class Keys(_Keys):
         return f"{self.root}:rankings"
 
     def kind_of(self, key: str) -> str:
-        """Return the part of a key's name that says what it is: ``group``, ``seen``, ``pending``."""
+        """Return the part of a key's name that says what it is: ``group``, ``remembered``, ``pending``."""
         return key.removeprefix(f"{self.tag}:").partition(":")[0]
 
     @classmethod

@@ -65,7 +65,7 @@ class Loop:
         :class:`~django_zrank.redis.reader.Trust`."""
 
         self.together: dict[Hashable, asyncio.Future[BaseException | None]] = {}
-        """Steps that coroutines take together: see :class:`~django_zrank.queries.query.Once`."""
+        """Steps that coroutines take together: see :class:`~django_zrank.queries.steps.Once`."""
 
         self.life = self._live()
 

@@ -8,18 +8,18 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ..builds import may_be_believed, may_be_written
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnhealthy, NotBuilt
 from ..extension import sources
-from ..queries.query import Once, Query, Question
 from ..queries.request import Blocking, Swapped
+from ..queries.steps import Once, Question, Steps
 from ..queries.view import View
 from ..store import Health, Store
 from .asynchronous import adrive
 from .executor import Executor
 from .keys import Keys
-from .trust import may_be_believed, may_be_written
 
 if TYPE_CHECKING:
     from .loops import Loop
@@ -52,14 +52,14 @@ class Trust:
 class Reader(Executor):
     """Answers questions about one index."""
 
-    def __init__(self, index: Declaration) -> None:
+    def __init__(self, index: Index) -> None:
         super().__init__(index.name)
         self.index = index
         self.store = Store(index.name, index.layout)
 
         self.trust, self._write_trust = Trust(), Trust()
 
-        self.health = Once(self.trust, self.requiring_health, self.trust.is_over)
+        self.healthy_server = Once(self.trust, self.requiring_healthy_server, self.trust.is_over)
         """The step that ensures, once a second, that the server may be read."""
 
         self.trusted_server = Once(
@@ -71,35 +71,35 @@ class Reader(Executor):
         """Return the answer to a question, without checking the server's health."""
         return self.run(partial(self._request, question, view))
 
-    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Query[Answer]:
+    def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
         """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or one of
         :data:`~django_zrank.extension.sources`, None for what ``ZRANK["READS"]`` says."""
         ask = partial(self.index.reading, partial(self._request, question, view))
         if source := sources.get(server or get_settings().reads):
-            steps: Query[Answer] = source.asking(self, ask, view)
+            steps: Steps[Answer] = source.asking(self, ask, view)
             return steps
         # Each step resumes every generator on the way, so blocking code skips this one while it has no effect.
         is_trusted = monotonic() < self.trust.until and _get_running_loop() is None
-        return self.running(ask, None if is_trusted else self.health)
+        return self.running(ask, None if is_trusted else self.healthy_server)
 
     def gathering(
-        self, ask: Callable[..., Query[Answer]], members: Sequence[str] | None = None
-    ) -> Query[list[Answer]]:
+        self, ask: Callable[..., Steps[Answer]], members: Sequence[str] | None = None
+    ) -> Steps[list[Answer]]:
         """The steps to the answers of all that hold the index, each about its own of the ``members``: of this one."""
         given = () if members is None else (members,)
         answer = yield from self.running(lambda keys: ask(keys, *given))
         return [answer]
 
-    def _request(self, question: Question[Answer], view: View, live: Keys) -> Query[Answer]:
-        """Return the query to the live build. Raises ``NotBuilt`` if that was built from another declaration of
+    def _request(self, question: Question[Answer], view: View, live: Keys) -> Steps[Answer]:
+        """Return the steps to the answer. Raises ``NotBuilt`` if that was built from another declaration of
         the index, as during a deployment; ``Swapped`` if there was none, as plain commands would find it empty."""
         if not live.build:
             raise Swapped
         if not self.index.declares(live.build):
             raise self.declared_otherwise()
-        return question.query(view, live)
+        return question.steps(view, live)
 
-    def requiring_health(self, loop: Loop | None = None) -> Query[Health]:
+    def requiring_healthy_server(self, loop: Loop | None = None) -> Steps[Health]:
         """The steps that check the server of a loop, or of blocking code, and trust it for a second. Return what they
         found.
 
@@ -129,11 +129,11 @@ class Reader(Executor):
             "rebuilds it"
         )
 
-    async def adrive(self, steps: Query[Answer]) -> Answer:
+    async def adrive(self, steps: Steps[Answer]) -> Answer:
         """Take the steps in a coroutine, and return the answer."""
         return await adrive(steps, self)
 
-    def _requiring_trusted_server(self, loop: Loop | None = None) -> Query[None]:
+    def _requiring_trusted_server(self, loop: Loop | None = None) -> Steps[None]:
         """The steps that check the server for changes of scores. Raises ``IndexUnhealthy`` if it may not take them,
         ``NotBuilt`` if it holds a build of another declaration of the index."""
         now = monotonic()

@@ -1,4 +1,4 @@
-"""Verbs: query methods, each written once as steps, which blocking code and coroutines call alike."""
+"""Verbs: methods that ask, each written once as steps, which blocking code and coroutines call alike."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from django.db import models
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..members import members_of, named
-from ..queries.query import Query, drive
 from ..queries.request import Blocking
+from ..queries.steps import Steps, drive
 from . import areader_of, reader_of
 
 __all__ = ["Batches", "async_iterator", "async_version", "in_batches", "listed", "named_members", "verb"]
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 class _Asker(Protocol):
     @property
-    def index(self) -> Declaration[Any]: ...
+    def index(self) -> Index[Any]: ...
 
 
 Owner = TypeVar("Owner", bound=_Asker)
@@ -31,7 +31,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def verb(
-    begin: Callable[Concatenate[Owner, Parameters], Query[Answer]],
+    begin: Callable[Concatenate[Owner, Parameters], Steps[Answer]],
 ) -> Callable[Concatenate[Owner, Parameters], Answer]:
     """Make a blocking method of a method that returns steps."""
 
@@ -39,7 +39,7 @@ def verb(
     def ask(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
         return drive(begin(self, *args, **kwargs), reader_of(self.index).send)
 
-    return _signed(ask, begin, "Query[{}]", "{}")
+    return _signed(ask, begin, "Steps[{}]", "{}")
 
 
 def async_version(
@@ -56,7 +56,7 @@ def async_version(
     return _named(aask, ask)
 
 
-Batches = Callable[[], Query[Sequence[Answer]]]
+Batches = Callable[[], Steps[Sequence[Answer]]]
 """Begins the steps to the next batch, an empty one after the last."""
 
 
@@ -96,7 +96,7 @@ def async_iterator(
     return _named(aask, ask)
 
 
-def listed(parameter: str, given: Any) -> Query[list[Any]]:
+def listed(parameter: str, given: Any) -> Steps[list[Any]]:
     """The steps to a list of several members, which may be given by a query."""
     members = members_of(parameter, given)
     if isinstance(members, Collection) and not isinstance(members, models.QuerySet):
@@ -105,7 +105,7 @@ def listed(parameter: str, given: Any) -> Query[list[Any]]:
     return found
 
 
-def named_members(given: Sequence[Any]) -> Query[list[Any]]:
+def named_members(given: Sequence[Any]) -> Steps[list[Any]]:
     """The steps to the list of the members that a call names, as several arguments or as one iterable."""
     members = named("members", given)
     if members is given:

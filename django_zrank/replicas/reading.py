@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import written
-from ..queries.query import Once, Query
 from ..queries.request import Blocking, Call, Request, Swapped
+from ..queries.steps import Once, Steps
 from ..queries.view import View
 from ..redis import reader_of
 from ..redis.keys import Keys
@@ -56,16 +56,16 @@ class NoFreshReplica(Exception):
     """No replica can answer: ask the primary."""
 
 
-def asking(reader: Reader, ask: Callable[[Any], Query[Answer]], view: View) -> Query[Answer]:
+def asking(reader: Reader, ask: Callable[[Any], Steps[Answer]], view: View) -> Steps[Answer]:
     """The steps to the answer of a replica, even if the primary is away; else to that of the primary, unless it was
     away a moment ago: asking it again could take another timeout.
 
-    ``ask`` makes a query of the keys that are live. The primary is asked about groups, and about scores that change in
+    ``ask`` returns the steps, given the live keys. The primary is asked about groups, and about scores that change in
     Redis: a replica's position doesn't cover these.
     """
     if not reader.index.is_ahead and view.is_replicated:
         return replicas_of(reader).asking(ask)
-    return reader.running(ask, reader.health)
+    return reader.running(ask, reader.healthy_server)
 
 
 @cache  # there are as many as indexes
@@ -99,7 +99,7 @@ class Replicas:
         self.until = 0.0
         """The time until which no replica is asked."""
 
-    def asking(self, ask: Callable[[Any], Query[Answer]]) -> Query[Answer]:
+    def asking(self, ask: Callable[[Any], Steps[Answer]]) -> Steps[Answer]:
         """The steps to the answer of a replica, or else of the primary."""
         away = None
         try:
@@ -115,16 +115,16 @@ class Replicas:
             pass
         if away:
             raise away
-        return (yield from self._reader.running(ask, self._reader.health))
+        return (yield from self._reader.running(ask, self._reader.healthy_server))
 
     def _is_due(self, now: float) -> bool:
         """Return True if it is time to look at the primary."""
         return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
 
-    def _looking(self, loop: Any) -> Query[None]:
+    def _looking(self, loop: Any) -> Steps[None]:
         """The steps that note the positions that the primaries of all shards have now."""
         now = self.looked = monotonic()
-        found: Any = yield from self._reader.requiring_health(loop)
+        found: Any = yield from self._reader.requiring_healthy_server(loop)
         for replicas, health in zip(self._holders, found, strict=True) if self._holders else [(self, found)]:
             replicas.note(now, health.build, health.position)
 
@@ -142,28 +142,28 @@ class Replicas:
         while self.positions and self.positions[0][0] < now - get_settings().replica_lag:
             self.positions.popleft()
 
-    def _asking_replica(self, ask: Callable[[Any], Query[Answer]]) -> Query[Answer]:
+    def _asking_replica(self, ask: Callable[[Any], Steps[Answer]]) -> Steps[Answer]:
         """The steps to the answer of a replica. Raises ``NoFreshReplica``."""
         live: Any = self._reader.believed
         if live is None or monotonic() < self.until:
             raise NoFreshReplica
-        parts = list(zip(self._holders, live.keys, strict=True)) if self._holders else [(self, live)]
-        states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in parts]
+        several = list(zip(self._holders, live.keys, strict=True)) if self._holders else [(self, live)]
+        states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in several]
         try:
-            query = ask(live)
-            request = next(query)
+            steps = ask(live)
+            request = next(steps)
             while not isinstance(request, Request) or not request.writes:
                 if not isinstance(request, Request):  # what only the database can test
-                    request = query.send((yield request))
+                    request = steps.send((yield request))
                     continue
                 # In one round trip, as a replica is found fresh in the same one.
                 asked = request._replace(calls=(*states, *request.calls))
                 replies = yield Blocking(
                     partial(send, self._reader, asked), partial(asend, self._reader, asked)
                 )
-                for (part, keys), found in zip(parts, replies, strict=False):
-                    part._require_fresh(keys, found)
-                request = query.send(replies[len(states) :])
+                for (replicas, keys), found in zip(several, replies, strict=False):
+                    replicas._require_fresh(keys, found)
+                request = steps.send(replies[len(states) :])
             raise NoFreshReplica
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..store import BuiltRow, Store
 from ..sync.in_step import InStep
 from ..sync.rebuild import Rebuild, encoded
@@ -17,7 +17,7 @@ __all__ = ["building"]
 
 
 def building(
-    index: ShardedIndex, holders: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
+    index: ShardedIndex, holders: Sequence[Index], *, polite: bool, test: bool, discards: bool
 ) -> Rebuild:
     return _Rebuilds(index, holders, polite=polite, test=test, discards=discards)
 
@@ -26,7 +26,7 @@ class _Rebuilds(Rebuild):
     """Builds of shards. One that can't be reached doesn't stop the others: it is raised when they are live."""
 
     def __init__(
-        self, index: ShardedIndex, shards: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
+        self, index: ShardedIndex, shards: Sequence[Index], *, polite: bool, test: bool, discards: bool
     ) -> None:
         self.index, self.step, name = index, InStep(index.holders), index.new_build()
         self.builds = self.step.each(
@@ -34,7 +34,7 @@ class _Rebuilds(Rebuild):
         )
         self.step.require(shards)
         self.former: Collection[str] = {owner for build in self.builds.values() for owner in build.former}
-        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        self.swapped: dict[Index, tuple[str, int]] = {}
 
     def encode(self, rows: Iterable[Sequence[Any]]) -> Iterator[BuiltRow]:
         index, builds = self.index, self.builds

@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import Final, Self
 
-from ..declaration import Declaration, Member
+from ..declaration import Index, Member
 from .names import name_of, shard_of
 
 __all__ = ["ShardedIndex"]
@@ -15,7 +15,7 @@ _NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
 """What follows the name of the index in that of a shard."""
 
 
-class ShardedIndex(Declaration[Member]):
+class ShardedIndex(Index[Member]):
     """The declaration of an index that may have shards. Redis and the database know each shard by a name of its own."""
 
     shards: int = 1

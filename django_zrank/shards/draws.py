@@ -14,7 +14,7 @@ from typing import Any
 
 from ..queries.decks import Deck, Hand
 from ..queries.draws import Draw, Drawing, Ends, Table
-from ..queries.query import Query, together
+from ..queries.steps import Steps, together
 from ..queries.view import View
 from ..redis.keys import Keys
 from .members import Shards
@@ -76,7 +76,7 @@ class ShardedDrawing(Drawing):
         me: tuple[float, bytes],
         *,
         check: bool,
-        ends: Callable[[int], Query[Ends]] | None,
+        ends: Callable[[int], Steps[Ends]] | None,
     ) -> None:
         """``me``: the asking member, or what would stand there. ``check``: raise ``Moved`` if it has another sort key.
         ``ends``: finds the ends of a band of ranks, by its number; None if bands are of scores."""
@@ -93,7 +93,7 @@ class ShardedDrawing(Drawing):
         ]
         return Hand(self.draw.wanted, self._sides, reverse=self.view.reverse)
 
-    def _ends_of(self, band: int) -> Query[Ends]:
+    def _ends_of(self, band: int) -> Steps[Ends]:
         """Return the ends of a band. If it is one of ranks, and all its members are read, each shard returns those of
         its own that may be in the band, and the nearest of all shards are kept."""
         if not self._find_ends:
@@ -112,13 +112,13 @@ class ShardedDrawing(Drawing):
                 deck.keep(nearest)
         return ends
 
-    def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Query[None]:
+    def _dealing(self, ends: Ends, lacks: Sequence[int], more: int) -> Steps[None]:
         wants = [(table, self._wants(table, lacks, more)) for table in self._tables]
-        queries = [self._ask(table, ends, asked) for table, asked in wants if asked]
-        if len(queries) == 1:
-            yield from queries[0]
+        several = [self._ask(table, ends, asked) for table, asked in wants if asked]
+        if len(several) == 1:
+            yield from several[0]
         else:
-            yield from together(queries)
+            yield from together(several)
 
     @property
     def _inside(self) -> int:
@@ -135,7 +135,7 @@ class ShardedDrawing(Drawing):
     def _tells_ranks(self) -> bool:
         return False
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Query[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Steps[Any]:
         reply = yield from super()._deal(keys, arguments, cost, **how)
         if reply[0] == b"moved":
             raise Moved

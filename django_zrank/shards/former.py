@@ -7,11 +7,11 @@ import logging
 from django.db import connections
 from django.db.models import F, QuerySet
 
-from ..declaration import Declaration
+from ..builds import RETIRED, is_trusted, noted_and_found
+from ..declaration import Index
 from ..exceptions import Busy, IndexUnavailable
 from ..extension import installed
 from ..models import Batch, Build
-from ..redis.trust import RETIRED, is_trusted, noted_and_found
 from ..store import Store
 from ..sync.health import trust_server
 from ..transactions import PATIENCE
@@ -51,7 +51,7 @@ def _former(index: ShardedIndex, rows: QuerySet[Build]) -> list[str]:
     return [name for name in names if name not in own and index.may_hold(name)]
 
 
-def _unlink(shard: Declaration) -> None:
+def _unlink(shard: Index) -> None:
     store = Store.of(shard)
     if not connections[shard.get_using()].in_atomic_block:
         if any(store.read_meta("build", "building")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from ..queries.query import Query, together
+from ..queries.steps import Steps, together
 from ..redis.keys import Keys
 from .names import shard_of
 
@@ -42,8 +42,8 @@ class Shards(NamedTuple):
         return found
 
     def each(
-        self, ask: Callable[..., Query[Answer]], members: Iterable[str] | None = None
-    ) -> Query[list[Answer]]:
+        self, ask: Callable[..., Steps[Answer]], members: Iterable[str] | None = None
+    ) -> Steps[list[Answer]]:
         """Return the answers of all shards, in order; with ``members``, of the shards they belong to, each about its
         own."""
         if members is None:

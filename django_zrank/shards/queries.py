@@ -1,4 +1,4 @@
-"""Questions about an index in shards, as queries to several of them.
+"""Questions about an index in shards, in steps to several of them.
 
 A member's own shard returns its sort key, which orders the members of all shards; then all count what is before it, or
 return their members next to it, which are merged as far as all of these runs reach.
@@ -18,8 +18,8 @@ from ..codec.units import LAST, NUL
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw, Ends, Sample
 from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
-from ..queries.positions import BarePosition, Locate, Location, Locations, Placement, Placements
-from ..queries.query import Query, Question, Several, together
+from ..queries.positions import Locate, Location, Locations, Placement, Placements, PositionByCommand
+from ..queries.steps import Question, Several, Steps, together
 from ..queries.view import View
 from ..redis import scripts
 from ..redis.keys import Keys
@@ -117,7 +117,7 @@ def sort_keys_of(page: Page) -> list[SortKey]:
 
 
 class ShardedView:
-    """The members of a view in several shards. Each method is a query."""
+    """The members of a view in several shards. Each method returns steps."""
 
     def __init__(self, view: View, shards: Shards) -> None:
         self.view, self.shards = view, shards
@@ -134,11 +134,11 @@ class ShardedView:
 
     # Positions
 
-    def find_sort_keys(self, members: Iterable[str]) -> Query[dict[str, SortKey]]:
+    def find_sort_keys(self, members: Iterable[str]) -> Steps[dict[str, SortKey]]:
         """Look up the sort keys of those members that are ranked."""
         split = self.shards.split(dict.fromkeys(members))
-        queries = [Locate(own).query(self.plain, self.shards.keys[shard]) for shard, own in split.items()]
-        answers = yield from together(queries)
+        several = [Locate(own).steps(self.plain, self.shards.keys[shard]) for shard, own in split.items()]
+        answers = yield from together(several)
         return {
             member: SortKey(location.score, location.stored)
             for own, (_, found) in zip(split.values(), answers, strict=True)
@@ -146,16 +146,16 @@ class ShardedView:
             if location
         }
 
-    def count_before(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
+    def count_before(self, sort_keys: Sequence[SortKey]) -> Steps[Counted]:
         """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
         if not self.view.ranks.is_distinct or not sort_keys:
             return (yield from self._count(sort_keys))
         values = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
-        both: list[Query[Any]] = [self._count(sort_keys), count_values(self.view, self.shards, values)]
+        both: list[Steps[Any]] = [self._count(sort_keys), count_values(self.view, self.shards, values)]
         counted, before = yield from together(both)
         return counted._replace(before=before)  # type: ignore[no-any-return]
 
-    def _count(self, sort_keys: Sequence[SortKey]) -> Query[Counted]:
+    def _count(self, sort_keys: Sequence[SortKey]) -> Steps[Counted]:
         view, counted = self.view, Counted(0, 0, [])
         is_searched = view.method == "ordinal" or view.searches_ties
         size, each = (_CHUNK // 4, 40) if is_searched else (_CHUNK, 5)
@@ -172,7 +172,7 @@ class ShardedView:
             counted = Counted(total, counted.here + here, counted.before + before)
         return counted
 
-    def locate(self, question: Locate) -> Query[Locations]:
+    def locate(self, question: Locate) -> Steps[Locations]:
         """Locations of members. Two round trips for 25 of them; one if their sort keys are known. With methods other
         than ordinal, positions only order these members."""
         view, ordinal = self.view, self.view.method == "ordinal"
@@ -196,23 +196,23 @@ class ShardedView:
         }
         return Locations(counted.size, [sort_key and locations[sort_key] for sort_key in sort_keys])
 
-    def bare_position(self, question: BarePosition) -> Query[int | None]:
+    def position_by_command(self, question: PositionByCommand) -> Steps[int | None]:
         sort_keys = [question.sort_key] if question.sort_key else []
         _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
         return found and found.position
 
-    def placements(self, question: Placements) -> Query[list[Placement]]:
+    def placements(self, question: Placements) -> Steps[list[Placement]]:
         """The placements of a member. Two round trips, or more if many shards are on one server; further ones for ranks
         that count distinct values."""
         methods = [*dict.fromkeys((self.view.method, "competition"))]
         for is_last in (False, True):
-            mine = yield from question.query(self.plain, self.shards.own(question.member))
-            queries = []
+            mine = yield from question.steps(self.plain, self.shards.own(question.member))
+            several = []
             for one in mine:
                 sort_key = SortKey(one.location.score, one.location.stored)
                 views = [replace(self.view, ranking=one.ranking, method=method) for method in methods]
-                queries += [ShardedView(view, self.shards).count_before([sort_key]) for view in views]
-            counted = yield from together(queries)
+                several += [ShardedView(view, self.shards).count_before([sort_key]) for view in views]
+            counted = yield from together(several)
             if is_last or all(one.here for one in counted):  # else it has moved between the two
                 break
         ranks, better = counted[:: len(methods)], counted[len(methods) - 1 :: len(methods)]
@@ -223,7 +223,7 @@ class ShardedView:
 
     # Runs of members
 
-    def read_around(self, sort_key: SortKey, spans: Spans, want: int) -> Query[tuple[Around, list[SortKey]]]:
+    def read_around(self, sort_key: SortKey, spans: Spans, want: int) -> Steps[tuple[Around, list[SortKey]]]:
         """Read members around a sort key. ``want``: the number first asked of each shard on either side."""
         while True:
             around = yield from self._around(sort_key, want)
@@ -234,7 +234,7 @@ class ShardedView:
             most = max(back, ahead)
             want = min(most, max(4 * want, self.share(most)))
 
-    def _around(self, sort_key: SortKey, want: int) -> Query[Around]:
+    def _around(self, sort_key: SortKey, want: int) -> Steps[Around]:
         reverse = self.view.reverse
         pages = yield from self.shards.each(lambda keys: self._page_around(sort_key, want, keys))
         positions, backs, aheads = [], [], []
@@ -246,7 +246,7 @@ class ShardedView:
             aheads.append((members[at:], len(members) >= page.following))
         return Around(sum(page.size for page in pages), positions, backs, aheads, reverse)
 
-    def _page_around(self, sort_key: SortKey, want: int, keys: Keys) -> Query[Page]:
+    def _page_around(self, sort_key: SortKey, want: int, keys: Keys) -> Steps[Page]:
         """Return ``want`` members of one shard on either side of a sort key."""
         view, near = self.plain, min(want, _AT_ONCE)
         start = ("sort key", repr(sort_key.score), sort_key.stored, near)
@@ -259,14 +259,14 @@ class ShardedView:
             return page
         read = [*page.members]
         for span in spans:
-            read = (yield from PageAt(*span).query(view, keys)).members + read
+            read = (yield from PageAt(*span).steps(view, keys)).members + read
         found = {view.layout.split(stored)[1]: (stored, score) for stored, score in read}
         members = sorted(found.values(), key=lambda one: (one[1], one[0]), reverse=view.reverse)
         # Members that move meanwhile may be missed, or read twice: those up to the end are whole all the same.
         following = len(members) if last == page.size else page.size - first
         return page._replace(first=first, members=members, following=following)
 
-    def read_at(self, first: int, limit: int) -> Query[tuple[int, list[SortKey]]]:
+    def read_at(self, first: int, limit: int) -> Steps[tuple[int, list[SortKey]]]:
         """Read the size of the ranking, and the members from a position on, however deep.
 
         Each shard returns the member at the page's share of its positions; the median of these is a pivot near the
@@ -278,7 +278,7 @@ class ShardedView:
             return max(0, position - first), max(0, end - position)
 
         while True:
-            pages = yield from self.shards.each(lambda keys: PageAt(0, 0).query(self.plain, keys))
+            pages = yield from self.shards.each(lambda keys: PageAt(0, 0).steps(self.plain, keys))
             # From the positions ``low`` of the shards up to ``high``: ``first`` lies between their sums.
             low, high = [0] * len(pages), [page.size for page in pages]
             if first >= sum(high):
@@ -295,13 +295,13 @@ class ShardedView:
                 skipped = max(0, first - around.position)
                 return around.size, found[skipped : skipped + limit]
 
-    def _pivot(self, first: int, low: list[int], high: list[int]) -> Query[SortKey | None]:
+    def _pivot(self, first: int, low: list[int], high: list[int]) -> Steps[SortKey | None]:
         """Return the median, weighted by their ranges, of the shards' members at their share of a position; None if all
         have left."""
         start, end = sum(low), sum(high)
         ranges = [(at, a, b) for at, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
         guesses = [
-            PageAt(a + (b - a) * (first - start) // (end - start), 1).query(self.plain, self.shards.keys[at])
+            PageAt(a + (b - a) * (first - start) // (end - start), 1).steps(self.plain, self.shards.keys[at])
             for at, a, b in ranges
         ]
         pages = yield from together(guesses)
@@ -319,7 +319,7 @@ class ShardedView:
 
     # Pages
 
-    def page_at(self, question: PageAt) -> Query[Page]:
+    def page_at(self, question: PageAt) -> Steps[Page]:
         """A page by its position. One round trip near the top, 3 to 5 anywhere else."""
         first, limit = question
         if limit and not self.is_near(first + limit):
@@ -329,7 +329,7 @@ class ShardedView:
             size, members = summed.size, members[first:]
         return (yield from self._numbered(Page(size, first, max(0, size - first), first, []), members))
 
-    def page_between(self, question: PageBetween) -> Query[Page]:
+    def page_between(self, question: PageBetween) -> Steps[Page]:
         """A page by scores. One round trip; 4 to 6 with a large offset."""
         best, worst, limit, offset = question
         is_near = self.is_near(offset + limit)
@@ -346,7 +346,7 @@ class ShardedView:
             return page._replace(before=better)
         return (yield from self._numbered(page, members))
 
-    def page_around(self, question: PageAround) -> Query[Page | None]:
+    def page_around(self, question: PageAround) -> Steps[Page | None]:
         """A page with a member in its middle. Two round trips."""
         member, limit = question
 
@@ -365,12 +365,12 @@ class ShardedView:
         page = Page(around.size, first, around.size - first, first, [])
         return (yield from self._numbered(page, members))
 
-    def page_beside(self, question: PageBeside) -> Query[Page]:
+    def page_beside(self, question: PageBeside) -> Steps[Page]:
         """A page before or after a sort key. One round trip for 500 members; one more if ranks aren't ordinal."""
         page = yield from question.in_pieces(partial(self._beside, question.is_after), _AT_ONCE - 1)
         return (yield from self._numbered(page, [SortKey(score, stored) for stored, score in page.members]))
 
-    def _beside(self, is_after: bool, score: float, stored: bytes, count: int) -> Query[Page]:
+    def _beside(self, is_after: bool, score: float, stored: bytes, count: int) -> Steps[Page]:
         """Read ``count`` members before a sort key, or from there on."""
 
         def spans(size: int, position: int) -> tuple[int, int]:
@@ -381,7 +381,7 @@ class ShardedView:
         found = [(one.stored, one.score) for one in members]
         return Page(around.size, first, around.size - first, first, found)
 
-    def page_above(self, question: PageAbove) -> Query[Page | None]:
+    def page_above(self, question: PageAbove) -> Steps[Page | None]:
         """The last member that ranks better than a member, then that one. Two round trips; three if ranks aren't
         ordinal."""
 
@@ -409,12 +409,12 @@ class ShardedView:
 
     def _top(
         self, ask: Callable[[int], PageAt | PageBetween], count: int
-    ) -> Query[tuple[Page, list[SortKey]]]:
+    ) -> Steps[tuple[Page, list[SortKey]]]:
         """Return the first ``count`` members of the pages of all shards, and the sums of the pages' numbers."""
         want = self.share(count)
         while True:
             question = ask(want)
-            pages = yield from self.shards.each(lambda keys, top=question: top.query(self.plain, keys))
+            pages = yield from self.shards.each(lambda keys, top=question: top.steps(self.plain, keys))
             runs = [(sort_keys_of(page), len(page.members) >= page.following) for page in pages]
             found = merged(runs, count, self.view.reverse)
             if found is not None:
@@ -422,7 +422,7 @@ class ShardedView:
                 return Page(size, first, following, before, []), found
             want = min(count, 4 * want)
 
-    def _numbered(self, page: Page, members: list[SortKey]) -> Query[Page]:
+    def _numbered(self, page: Page, members: list[SortKey]) -> Steps[Page]:
         """Return a page with its members. Counting what ranks before the first takes a round trip, but for ordinals."""
         page = page._replace(members=[(stored, score) for score, stored in members])
         if self.view.method == "ordinal" or not members:
@@ -432,7 +432,7 @@ class ShardedView:
 
     # Draws
 
-    def draw(self, question: Draw) -> Query[Sample | None]:
+    def draw(self, question: Draw) -> Steps[Sample | None]:
         """Draw random distinct members near a member.
 
         Two round trips: the member's own shard returns its sort key, then all shards deal. One if the caller knows the
@@ -457,7 +457,7 @@ class ShardedView:
                 known = None
         raise AssertionError("unreachable: the last attempt checks nothing")
 
-    def ends(self, question: Draw, me: SortKey, band: int) -> Query[Ends]:
+    def ends(self, question: Draw, me: SortKey, band: int) -> Steps[Ends]:
         """Find the ends of a band that is given in positions below and above the member."""
         below, above = map(int, question.bands[band])
         back, ahead = (above, below) if self.view.reverse else (below, above)
@@ -487,23 +487,23 @@ class ShardedView:
         return between([sort_key for _, found in both for sort_key in found])
 
 
-def over_shards(question: Question[Answer], view: View, shards: Shards) -> Query[Answer]:
-    """Return the query that asks shards a question. ``BareScore`` is not among these: one shard can answer it."""
+def over_shards(question: Question[Answer], view: View, shards: Shards) -> Steps[Answer]:
+    """Return the steps in which shards are asked. ``ScoreByCommand`` is not among these: one shard can answer it."""
     return _ANSWERS[type(question)](ShardedView(view, shards), question)
 
 
-def _each(merge: Callable[[list[Any]], Any]) -> Callable[[ShardedView, Any], Query[Any]]:
+def _each(merge: Callable[[list[Any]], Any]) -> Callable[[ShardedView, Any], Steps[Any]]:
     """Return a function that asks every shard, and merges the answers. Counts are added up: each member belongs to one
     shard."""
 
-    def ask(sharded: ShardedView, question: Any) -> Query[Any]:
-        return merge((yield from sharded.shards.each(lambda keys: question.query(sharded.view, keys))))
+    def ask(sharded: ShardedView, question: Any) -> Steps[Any]:
+        return merge((yield from sharded.shards.each(lambda keys: question.steps(sharded.view, keys))))
 
     return ask
 
 
-_ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Query[Any]]]] = {
-    BarePosition: ShardedView.bare_position,
+_ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Steps[Any]]]] = {
+    PositionByCommand: ShardedView.position_by_command,
     CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
     Draw: ShardedView.draw,
     Locate: ShardedView.locate,

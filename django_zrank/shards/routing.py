@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..declaration import Declaration
+from ..builds import keep
+from ..declaration import Index
 from ..models import Batch, Build
-from ..redis.trust import keep
 from ..store import Change
 from ..sync.drain import Drain, built
 from ..sync.in_step import InStep
@@ -29,7 +29,7 @@ class _Processed(NamedTuple):
 
     marks: Sequence[Seen]
 
-    shards: Collection[Declaration]
+    shards: Collection[Index]
     """The shards that they led to, and to which the members were written."""
 
 
@@ -39,10 +39,10 @@ class _Push(Push):
     def __init__(self, step: InStep) -> None:
         super().__init__(step, noted=True)
 
-        self.astray: set[Declaration] = set()
+        self.astray: set[Index] = set()
         """The shards of the members, in both spellings."""
 
-    def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
+    def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
         found, asked = super().find(declared, pks), set(map(declared.to_text, pks))
         self.astray.update(
             shard for shard, own in found.items() if not asked.issuperset(Change(*one).member for one in own)
@@ -58,7 +58,7 @@ class _Router(Drain):
     def write(self, named: list[tuple[Seen, Any]]) -> int:
         index, away = self.index, self.step.failed
         shards = index.place(named, lambda pair: index.to_text(pair[1]))
-        pks: dict[Declaration, set[Any]] = {
+        pks: dict[Index, set[Any]] = {
             shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
         }
         push = _Push(self.step)
@@ -80,14 +80,14 @@ class _Router(Drain):
         index, away = self.index, tuple(self.step.failed)
         shards = [shard for shard in index.holders if shard not in away]
         members = rebuild(index, holders=shards, polite=True)
-        written: dict[Declaration, Written] = {shard: built(shard) for shard in shards}
+        written: dict[Index, Written] = {shard: built(shard) for shard in shards}
         # Before the marks are deleted. If they are not, these shards are rebuilt without need.
         names = [shard.name for shard in away]
         Build.objects.using(index.get_using()).filter(index__in=names).update(build="", building="")
         return self.unmark_each([_Processed(marks, shards)], written, members)
 
     def unmark_each(
-        self, processed: Sequence[_Processed], written: Mapping[Declaration, Written], members: int
+        self, processed: Sequence[_Processed], written: Mapping[Index, Written], members: int
     ) -> int:
         settled = _unmark(self.index, processed, written, patience=self.patience) if processed else []
         done = sum(len(one.marks) for one in settled)
@@ -95,9 +95,9 @@ class _Router(Drain):
 
 
 def _unmark(
-    index: Declaration,
+    index: Index,
     processed: Sequence[_Processed],
-    written: Mapping[Declaration, Written],
+    written: Mapping[Index, Written],
     *,
     patience: float = PATIENCE,
 ) -> list[_Processed]:
@@ -106,7 +106,7 @@ def _unmark(
     using = index.get_using()
     concerned = {shard for one in processed for shard in one.shards}
 
-    def work() -> tuple[list[_Processed], dict[Declaration, Build]]:
+    def work() -> tuple[list[_Processed], dict[Index, Build]]:
         locked = {
             shard: row
             for shard in index.holders
@@ -116,7 +116,7 @@ def _unmark(
         # Marks that another drain has deleted meanwhile may be in both batches.
         if not delete(using, (mark for one in settled for mark in one.marks)):
             return settled, {}
-        said: dict[Declaration, list[Seen]] = {}
+        said: dict[Index, list[Seen]] = {}
         for one in settled:
             for shard in one.shards:
                 if written[shard].nonce:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..methods import Value
-from ..queries.query import Query
+from ..queries.steps import Steps
 from ..queries.view import View
 from .members import Shards
 
@@ -17,7 +17,7 @@ _VALUES: Final = 1000
 """Distinct values that a shard returns in one round trip."""
 
 
-def count_values(view: View, shards: Shards, bounds: Sequence[Value]) -> Query[list[int]]:
+def count_values(view: View, shards: Shards, bounds: Sequence[Value]) -> Steps[list[int]]:
     """Count the distinct values that are better than bounds, each a score and a prefix of tie bytes.
 
     Reads the values of all shards, 1,000 of each at a time, and keeps those that another shard may still return.

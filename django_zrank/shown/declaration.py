@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ..codec.entry import Entry, LateEntry, Ranked, decoder
-from ..declaration import Declaration, Member
-from ..queries.query import Query
+from ..declaration import Index, Member
+from ..queries.steps import Steps
 from .column import ShownColumns
 from .entry import LateShownEntry, ShownEntry
 from .reading import attaching
@@ -18,7 +18,7 @@ __all__ = ["ShowingIndex"]
 Answer = TypeVar("Answer")
 
 
-class ShowingIndex(Declaration[Member]):
+class ShowingIndex(Index[Member]):
     """The declaration of an index whose entries show columns."""
 
     shown: Sequence[str] = ()
@@ -43,9 +43,9 @@ class ShowingIndex(Declaration[Member]):
     def further_terms(self) -> list[Any]:
         return [*super().further_terms(), *([self.showing.declared] if self.showing else [])]
 
-    def reading(self, ask: Callable[[Any], Query[Answer]], live: Any) -> Query[Answer]:
-        query = super().reading(ask, live)
-        return attaching(query, self.layout) if self.showing else query
+    def reading(self, ask: Callable[[Any], Steps[Answer]], live: Any) -> Steps[Answer]:
+        steps = super().reading(ask, live)
+        return attaching(steps, self.layout) if self.showing else steps
 
     @cached_property
     def to_entries(self) -> Callable[..., list[Entry]]:

@@ -1,4 +1,4 @@
-"""Queries whose answers have the attachments of the members in them, which are read in the same round trips."""
+"""Steps whose answers have the attachments of the members in them, which are read in the same round trips."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from ..codec.layout import Layout, StoredMember
 from ..queries.draws import Sample
 from ..queries.pages import Page
-from ..queries.query import Query
 from ..queries.request import Call, Request
+from ..queries.steps import Steps
 from ..redis.scripts import Script, library_text
 
 __all__ = ["attaching", "followed"]
@@ -41,11 +41,11 @@ followed = cache(FollowedScript)
 """Return a script with the memberships of the members in its reply."""
 
 
-def attaching(query: Query[Answer], layout: Layout) -> Query[Answer]:
-    """The steps of a query, whose answer has the attachments of its members: of those in the replies of scripts."""
+def attaching(steps: Steps[Answer], layout: Layout) -> Steps[Answer]:
+    """The same steps, whose answer has the attachments of its members: of those in the replies of scripts."""
     found: dict[bytes, bytes] = {}
     try:
-        step = next(query)
+        step = next(steps)
         while True:
             try:
                 if isinstance(step, Request):
@@ -59,10 +59,10 @@ def attaching(query: Query[Answer], layout: Layout) -> Query[Answer]:
                             }
                 else:
                     outcome = yield step
-            except Exception as error:  # noqa: BLE001 - the query may know what to do about it
-                step = query.throw(error)
+            except Exception as error:  # noqa: BLE001 - the generator may know what to do about it
+                step = steps.throw(error)
             else:
-                step = query.send(outcome)
+                step = steps.send(outcome)
     except StopIteration as end:
         return _attached(end.value, found, layout)  # type: ignore[no-any-return]
 

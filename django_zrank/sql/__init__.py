@@ -15,14 +15,22 @@ from django.utils import timezone
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
 from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
-from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations, Placement, Placements
-from ..queries.query import Question, Several
+from ..queries.positions import (
+    Locate,
+    Location,
+    Locations,
+    Placement,
+    Placements,
+    PositionByCommand,
+    ScoreByCommand,
+)
+from ..queries.steps import Question, Several
 from ..queries.view import View
 from ..recent import Recent
 from ..transactions import reading
@@ -44,7 +52,7 @@ _logged = Recent[bool]()
 
 
 def answer_by_sql(
-    index: Declaration, conditions: Iterable[Condition], question: Question[Answer], view: View
+    index: Index, conditions: Iterable[Condition], question: Question[Answer], view: View
 ) -> Answer:
     """Return the answer to a question about the ranked rows that meet the conditions.
 
@@ -80,12 +88,12 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
         raise IndexUnavailable(f"Index {name!r}: the database failed, too: {error}") from error
 
 
-def _bare_position(rows: Rows, view: View, question: BarePosition) -> int | None:
+def _position_by_command(rows: Rows, view: View, question: PositionByCommand) -> int | None:
     me = rows.find([question.member]).get(question.member)
     return None if me is None else rows.passing.filter(rows.apart(me, higher=view.reverse)).count()
 
 
-def _bare_score(rows: Rows, view: View, question: BareScore) -> float | None:
+def _score_by_command(rows: Rows, view: View, question: ScoreByCommand) -> float | None:
     me = rows.find([question.member]).get(question.member)
     return None if me is None else me.score
 
@@ -249,8 +257,8 @@ def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, in
 
 
 _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
-    BarePosition: _bare_position,
-    BareScore: _bare_score,
+    PositionByCommand: _position_by_command,
+    ScoreByCommand: _score_by_command,
     CountFacet: _count_facet,
     Draw: sample,
     Locate: _locate,

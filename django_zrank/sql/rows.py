@@ -14,8 +14,8 @@ from django.db.models.functions import Collate, RowNumber
 from ..codec.filters import Condition
 from ..codec.layout import StoredMember
 from ..codec.units import Number, is_queryable
-from ..declaration import Declaration
-from ..members import batched
+from ..declaration import Index
+from ..iteration import batched
 from ..queries.pages import Bound
 from ..queries.view import View
 from ..sync.rows import fastest
@@ -56,7 +56,7 @@ class Rows:
     They are read from the primary database, which Redis mirrors: a replica may lag behind, and lack a new member.
     """
 
-    def __init__(self, index: Declaration, conditions: Iterable[Condition] = ()) -> None:
+    def __init__(self, index: Index, conditions: Iterable[Condition] = ()) -> None:
         self.index = index
         self.conditions = tuple(conditions)
         self.connection = connections[index.get_using()]

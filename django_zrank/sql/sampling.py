@@ -12,7 +12,7 @@ from django.db.models import Count, Q, Window
 from django.db.models.functions import RowNumber
 
 from ..codec.units import Number
-from ..members import batched, halves
+from ..iteration import batched, halves
 from ..queries.draws import Draw, Sample
 from ..queries.view import View
 from .rows import CHUNK, Row, Rows

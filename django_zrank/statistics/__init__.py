@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self
 
 from ..codec.entry import Entry
 from ..codec.filters import Condition, uncovered
-from ..declaration import Declaration, Member
+from ..declaration import Index, Member
 from ..entries import Entries
 from ..exceptions import NotRanked, RankingChanged
 from ..queries.counts import Size
 from ..queries.pages import Page, PageAbove, PageBetween
 from ..queries.positions import Location, Placements
-from ..queries.query import Answer, Query, Question, Several
+from ..queries.steps import Answer, Question, Several, Steps
 from ..queries.view import View
 from ..redis.verbs import Batches, async_iterator, async_version, in_batches, verb
 
@@ -78,24 +78,24 @@ class Statistics(Generic[Member]):
     """The methods of a ranking about all of its members, or about a member's standing among them."""
 
     if TYPE_CHECKING:
-        index: Declaration[Member]
+        index: Index[Member]
         conditions: tuple[Condition, ...]
         view: View
 
         def using(self, server: str) -> Self: ...
         def reversed(self) -> Self: ...
-        def _page(self, first: int, limit: int) -> Query[Entries[Member]]: ...
+        def _page(self, first: int, limit: int) -> Steps[Entries[Member]]: ...
         def _between(self, low: Any, high: Any, limit: int, offset: int = 0) -> PageBetween: ...
-        def _locate(self, member: Any, method: str | None = None) -> Query[tuple[int, Location]]: ...
+        def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]: ...
         def _entries(self, page: Page) -> Entries[Member]: ...
         def _not_ranked(self, member: Any) -> NotRanked: ...
         def _to_entries(self, locations: Iterable[Location]) -> list[Entry]: ...
-        def _ask(self, question: Question[Answer], view: View | None = None) -> Query[Answer]: ...
+        def _ask(self, question: Question[Answer], view: View | None = None) -> Steps[Answer]: ...
         @property
         def _name(self) -> str: ...
 
     @verb
-    def percentile(self, member: Any) -> Query[float]:
+    def percentile(self, member: Any) -> Steps[float]:
         """The percentage of the other members that don't rank better than ``member``: 100 for the best, 0 for the last.
 
         This is SQL's ``PERCENT_RANK()``, reversed, whatever the ranking method. Members that are equal in every
@@ -107,7 +107,7 @@ class Statistics(Generic[Member]):
     apercentile = async_version(percentile)
 
     @verb
-    def score_at_percentile(self, percentile: float) -> Query[Any]:
+    def score_at_percentile(self, percentile: float) -> Steps[Any]:
         """The worst score whose members have at least this :meth:`percentile`: 50 for the median, 99 for the score that
         one percent of members reach. None if no member is ranked. Two round trips."""
         if (
@@ -126,7 +126,7 @@ class Statistics(Generic[Member]):
     ascore_at_percentile = async_version(score_at_percentile)
 
     @verb
-    def tier(self, member: Any, shares: Sequence[float]) -> Query[int]:
+    def tier(self, member: Any, shares: Sequence[float]) -> Steps[int]:
         """The number of ``member``'s tier, 0 for the best. ``shares``: where tiers end, in percent of all members. With
         (1, 10, 50), tier 0 is the best percent, tier 1 the next nine percent, and tier 3 the members after the first
         half. Members that are equal in every criterion share a tier. Raises :exc:`~django_zrank.NotRanked`.
@@ -143,7 +143,7 @@ class Statistics(Generic[Member]):
     atier = async_version(tier)
 
     @verb
-    def standing(self, member: Any) -> Query[Standing]:
+    def standing(self, member: Any) -> Steps[Standing]:
         """The entry of ``member``, with the number of all members and its percentile. One round trip; two with ordinal
         ranks over shards, and with ranks that count no members. Raises :exc:`~django_zrank.NotRanked`."""
         size, equal = yield from self._locate(member, "competition")
@@ -157,7 +157,7 @@ class Statistics(Generic[Member]):
     astanding = async_version(standing)
 
     @verb
-    def standings(self, member: Any, *paths: str) -> Query[list[FacetStanding]]:
+    def standings(self, member: Any, *paths: str) -> Steps[list[FacetStanding]]:
         """The standing of ``member`` in this ranking, then in the rankings of its facets: in its region, its guild, and
         each of its tags, in the order in which ``facets`` are declared.
 
@@ -208,7 +208,7 @@ class Statistics(Generic[Member]):
         return {}
 
     @verb
-    def gap(self, member: Any) -> Query[Gap]:
+    def gap(self, member: Any) -> Steps[Gap]:
         """The nearest member that ranks better than ``member``, and the difference between their scores. Of several
         members that share this better rank, the last one by position.
 
@@ -224,7 +224,7 @@ class Statistics(Generic[Member]):
     agap = async_version(gap)
 
     @verb
-    def histogram(self, bins: int = 20) -> Query[list[Bin]]:
+    def histogram(self, bins: int = 20) -> Steps[list[Bin]]:
         """The number of members in each of at most ``bins`` (up to 100) score ranges of equal width, lowest scores
         first; empty if no member is ranked. Three round trips."""
         if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _BINS:
@@ -266,7 +266,7 @@ class Statistics(Generic[Member]):
         digests: list[bytes] = []
         primary = self.using("primary")  # two replicas may be of two moments, each time
 
-        def read(number: int) -> Query[tuple[Entries[Member], bytes]]:
+        def read(number: int) -> Steps[tuple[Entries[Member], bytes]]:
             first = number * _PAGE
             page = yield from primary._page(
                 first, _PAGE if limit is None else min(_PAGE, max(0, limit - first))
@@ -274,7 +274,7 @@ class Statistics(Generic[Member]):
             progress(len(page))
             return page, sha256(repr(page).encode()).digest()
 
-        def steps() -> Query[Sequence[Entry]]:
+        def steps() -> Steps[Sequence[Entry]]:
             page, digest = yield from read(len(digests))
             digests.append(digest)
             if page:

@@ -13,7 +13,7 @@ from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from ..capture.triggers import examine_capture
 from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import Busy, ZRankError
 from ..extension import divisible
 from ..models import Mark
@@ -51,7 +51,7 @@ _REST: Final = 20
 
 
 def drain(
-    index: Declaration, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
+    index: Index, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
     """Process the marks of ``index`` that wait now, at most ``limit``. Return their number.
 
@@ -69,7 +69,7 @@ def drain(
 
 
 @divisible
-def draining(index: Declaration, batch_size: int, patience: float, share: int | None = None) -> Drain:
+def draining(index: Index, batch_size: int, patience: float, share: int | None = None) -> Drain:
     """Return a :class:`Drain`."""
     return Drain(index, batch_size, patience, share)
 
@@ -78,13 +78,11 @@ class Drain:
     """One pass over the marks that wait when it begins. ``share``: skip marks for all members, and those that lead to
     so many members; and read no further batch."""
 
-    def __init__(
-        self, index: Declaration, batch_size: int, patience: float, share: int | None = None
-    ) -> None:
+    def __init__(self, index: Index, batch_size: int, patience: float, share: int | None = None) -> None:
         self.index, self.batch_size, self.patience, self.share = index, batch_size, patience, share
         self.step = InStep(index.holders)
 
-        self.left: dict[int, Collection[Declaration]] = {}
+        self.left: dict[int, Collection[Index]] = {}
         """Marks that wait on, with the indexes that they wait for; none if they can't be processed."""
 
         self.has_expanded = False
@@ -116,18 +114,18 @@ class Drain:
         self.finish(behind)
         return done
 
-    def begin(self) -> dict[Declaration, str]:
+    def begin(self) -> dict[Index, str]:
         """Return the terms of unfinished replays, by the indexes that can be reached."""
         healths = self.step.each(self.index.holders, lambda index: self.step.stores[index].check_health())
         self.step.require()
         return {index: health.behind for index, health in healths.items()}
 
-    def finish(self, behind: Mapping[Declaration, str]) -> None:
+    def finish(self, behind: Mapping[Index, str]) -> None:
         """End the replay of each index of which no mark waits; and purge old batches and builds."""
         self.step.each(behind, lambda index: self.finish_one(index, behind[index]))
         self.step.require()
 
-    def finish_one(self, index: Declaration, behind: str) -> None:
+    def finish_one(self, index: Index, behind: str) -> None:
         store = self.step.stores[index]
         if behind not in ("", "rebuild"):
             ids = replayed_marks(index).values_list("id", flat=True)
@@ -225,7 +223,7 @@ class Drain:
         return marks
 
 
-def built(index: Declaration) -> Written:
+def built(index: Index) -> Written:
     """Return the state in which a build of an index is live."""
     health = Store.of(index).check_health()
     return Written(health.build, *health.position)
@@ -243,12 +241,12 @@ _done: Recent[bool] = Recent()
 """By action and index: what this process has done lately."""
 
 
-def _due(what: str, index: Declaration, seconds: float) -> bool:
+def _due(what: str, index: Index, seconds: float) -> bool:
     """Return True if ``seconds`` have passed since this process did this for ``index``."""
     return not _done.get((what, index.name)) and _done.keep((what, index.name), True, seconds)
 
 
-def drain_soon(index: Declaration) -> None:
+def drain_soon(index: Index) -> None:
     """Process a batch after a push, at most once a second, without waiting for a lock.
 
     The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.

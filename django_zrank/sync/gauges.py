@@ -7,10 +7,10 @@ from typing import Final
 
 from django.db.models.functions import Now
 
-from ..declaration import Declaration
+from ..builds import recorded
+from ..declaration import Index
 from ..exceptions import NotBuilt
 from ..extension import declared
-from ..redis.trust import recorded
 from ..store import Store
 from .health import Status, examine_holder, obstacle, with_capture, worst
 from .in_step import InStep
@@ -55,7 +55,7 @@ class Gauges:
     """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
 
 
-def read_gauges(index: Declaration) -> Gauges:
+def read_gauges(index: Index) -> Gauges:
     """Read the gauges of an index. Each holder takes a few small queries and two round trips to Redis."""
     waiting, rows = waiting_marks(index), [recorded(holder) for holder in index.holders]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
@@ -82,7 +82,7 @@ def read_gauges(index: Declaration) -> Gauges:
     )
 
 
-def _look(holder: Declaration) -> tuple[int, Status, int, float]:
+def _look(holder: Index) -> tuple[int, Status, int, float]:
     """Return the members of a holder, the status, the pending scores, and the seconds for which one has waited."""
     store = Store.of(holder)
     try:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Final
 
+from ..builds import RETIRED, has_all, is_trusted, lacks_deleted, noted_and_found, recorded_each
 from ..capture.triggers import examine_capture, refusal, restore
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import CaptureError
 from ..extension import installed
 from ..models import Build
-from ..redis.trust import RETIRED, has_all, is_trusted, lacks_deleted, noted_and_found, recorded_each
 from ..signals import repaired
 from ..store import Health, Store
 from .in_step import InStep
@@ -54,32 +54,32 @@ class Status(Enum):
 _CALM: Final = (Status.HEALTHY, Status.BEHIND, Status.BUILDING)
 
 
-def examine(index: Declaration) -> Status:
+def examine(index: Index) -> Status:
     """Compare Redis with what the database notes, and return the worst status on a holder. Raises
     ``IndexUnavailable``."""
     return with_capture(index, worst(examine_holder(holder) for holder in index.holders))
 
 
-def with_capture(index: Declaration, status: Status) -> Status:
+def with_capture(index: Index, status: Status) -> Status:
     """Return the status on an index, given the worst on its holders: missing triggers count, too."""
     if status in (Status.HEALTHY, Status.BEHIND) and not examine_capture(index).works:
         return Status.TRIGGERS_MISSING
     return status
 
 
-def obstacle(index: Declaration, status: Status) -> str:
+def obstacle(index: Index, status: Status) -> str:
     """Return what keeps :func:`repair` from repairing an index with this status, and what to do; '' for nothing."""
     if status.wants_rebuild:
         return refusal(index)
     return (examine_capture(index).error or "") if status is Status.TRIGGERS_MISSING else ""
 
 
-def examine_holder(holder: Declaration) -> Status:
+def examine_holder(holder: Index) -> Status:
     """Return the status on one holder, without its triggers."""
     return _look(holder)[0]
 
 
-def calm(using: str, indexes: Collection[Declaration]) -> set[Declaration]:
+def calm(using: str, indexes: Collection[Index]) -> set[Index]:
     """Return those of the indexes of a database that are healthy, their triggers and extensions aside: by one query,
     and one round trip to each server. Those that can't be reached are left out."""
     holders = [holder for index in indexes for holder in index.holders]
@@ -96,7 +96,7 @@ def worst(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=list(Status).index)
 
 
-def _look(holder: Declaration) -> tuple[Status, Health, Build]:
+def _look(holder: Index) -> tuple[Status, Health, Build]:
     """Return the status on a holder, the state in Redis, and the database's note of it.
 
     If another term began in between, or a rebuild took place, they are read again.
@@ -109,7 +109,7 @@ def _look(holder: Declaration) -> tuple[Status, Health, Build]:
     return _examine(holder, health, row), health, row
 
 
-def _recapture(index: Declaration) -> bool:
+def _recapture(index: Index) -> bool:
     """Restore missing triggers, which leaves a mark for all members, and drop outdated ones. Return True if any were
     missing."""
     try:
@@ -123,7 +123,7 @@ def _recapture(index: Declaration) -> bool:
     return bool(made)
 
 
-def _examine(index: Declaration, health: Health, row: Build) -> Status:
+def _examine(index: Index, health: Health, row: Build) -> Status:
     if not health.build:
         return Status.BUILDING if health.building and health.is_trusted else Status.EMPTY
     if row.build == RETIRED:
@@ -143,7 +143,7 @@ def _examine(index: Declaration, health: Health, row: Build) -> Status:
     return Status.BEHIND if health.behind else Status.HEALTHY
 
 
-def repair(index: Declaration, *, look: bool = True) -> Status:
+def repair(index: Index, *, look: bool = True) -> Status:
     """Repair the index as far as needed for a drain to complete it. Return the worst status on its holders.
 
     A server that lost its newest writes has their marks replayed; if that is not enough the holder is rebuilt, unless a
@@ -167,7 +167,7 @@ def repair(index: Declaration, *, look: bool = True) -> Status:
     return Status.TRIGGERS_MISSING if recaptured and not wrong else worst(statuses.values())
 
 
-def _repair_one(holder: Declaration) -> Status:
+def _repair_one(holder: Index) -> Status:
     """Repair one holder, if that doesn't take a rebuild. Return the status before."""
     store = Store.of(holder)
     status, health, row = _look(holder)
@@ -183,7 +183,7 @@ def _repair_one(holder: Declaration) -> Status:
     return status
 
 
-def trust_server(index: Declaration, store: Store, health: Health, row: Build) -> None:
+def trust_server(index: Index, store: Store, health: Health, row: Build) -> None:
     """Trust the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
     compare what they have there with the database.
 

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 from redis.exceptions import ConnectionError, TimeoutError
 
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..queries.query import Query, merged
 from ..queries.request import Request
+from ..queries.steps import Steps, merged
 from ..store import Store
 
 __all__ = ["Breaker", "InStep", "breaker"]
@@ -78,7 +78,7 @@ breaker = Breaker()
 """That of the only server."""
 
 
-def _own(index: Declaration) -> Breaker:
+def _own(index: Index) -> Breaker:
     return breaker if index.declared is index else breaker.of(index.name)
 
 
@@ -91,10 +91,10 @@ class InStep:
     """One operation on several indexes. One that has failed is skipped from then on, and so are all indexes on a server
     that didn't answer."""
 
-    def __init__(self, indexes: Iterable[Declaration]) -> None:
+    def __init__(self, indexes: Iterable[Index]) -> None:
         self.indexes = tuple(indexes)
 
-        self.failed: dict[Declaration, IndexUnavailable] = {}
+        self.failed: dict[Index, IndexUnavailable] = {}
         """Indexes that could not be reached, with the reasons."""
 
         self.waited: defaultdict[Breaker, float] = defaultdict(float)
@@ -103,13 +103,13 @@ class InStep:
         self.stores: Final = {index: Store.of(index) for index in self.indexes}
 
         self._down: dict[Breaker, IndexUnavailable] = {}
-        self._servers: dict[Declaration, Breaker] = {}
-        self._tried: set[Declaration] = set()
+        self._servers: dict[Index, Breaker] = {}
+        self._tried: set[Index] = set()
 
         self._has_one = False
         """True if all indexes are on the only server."""
 
-    def _server_of(self, index: Declaration) -> Breaker:
+    def _server_of(self, index: Index) -> Breaker:
         if self._has_one:
             return breaker
         if (found := self._servers.get(index)) is None:
@@ -122,7 +122,7 @@ class InStep:
             self._servers[index] = found
         return found
 
-    def is_suspended(self, index: Declaration) -> bool:
+    def is_suspended(self, index: Index) -> bool:
         """Return True if an index, or its server, did not answer a moment ago."""
         own = _own(index)
         # The index first: if no node serves it, each search for its server queries other nodes.
@@ -131,25 +131,23 @@ class InStep:
         server = self._server_of(index)
         return server is not own and server.is_open
 
-    def suspend(self, index: Declaration, error: IndexUnavailable) -> None:
+    def suspend(self, index: Index, error: IndexUnavailable) -> None:
         """Skip a server that did not answer, with all indexes on it, for a moment; or only the index if its server
         answers, as while a slot moves."""
         (self._server_of(index) if _is_down(error) else _own(index)).trip(error)
 
-    def resume(self, indexes: Iterable[Declaration]) -> None:
+    def resume(self, indexes: Iterable[Index]) -> None:
         """Note that indexes have answered."""
         for one in {breaker for index in indexes for breaker in (self._server_of(index), _own(index))}:
             one.reset()
 
-    def reachable(self, indexes: Iterable[Declaration]) -> list[Declaration]:
+    def reachable(self, indexes: Iterable[Index]) -> list[Index]:
         """Return those of the indexes that are not suspended. This operation doesn't look again."""
         found = [index for index in indexes if not self.is_suspended(index)]
         self._tried.update(found)
         return found
 
-    def each(
-        self, indexes: Iterable[Declaration], work: Callable[[Declaration], Result]
-    ) -> dict[Declaration, Result]:
+    def each(self, indexes: Iterable[Index], work: Callable[[Index], Result]) -> dict[Index, Result]:
         """Return ``work(index)`` of each of the indexes that have not failed."""
         done = {}
         for index in indexes:
@@ -162,16 +160,16 @@ class InStep:
                     self._succeed(index)
         return done
 
-    def together(self, queries: Mapping[Declaration, Query[Result]]) -> dict[Declaration, Result]:
-        """Return the answers of queries about indexes that have not failed. Their requests to one server share its
+    def together(self, several: Mapping[Index, Steps[Result]]) -> dict[Index, Result]:
+        """Return the answers of steps about indexes that have not failed. Their requests to one server share its
         round trips."""
-        done: dict[Declaration, Result] = {}
-        outcomes: dict[Declaration, Any] = {index: None for index in queries if self._may_try(index)}
+        done: dict[Index, Result] = {}
+        outcomes: dict[Index, Any] = {index: None for index in several if self._may_try(index)}
         while outcomes:
             # Requests: writes yield no other steps.
-            waiting: defaultdict[Breaker, dict[Declaration, Any]] = defaultdict(dict)
+            waiting: defaultdict[Breaker, dict[Index, Any]] = defaultdict(dict)
             for index, outcome in outcomes.items():
-                go_on = queries[index].throw if isinstance(outcome, Exception) else queries[index].send
+                go_on = several[index].throw if isinstance(outcome, Exception) else several[index].send
                 try:
                     waiting[self._server_of(index)][index] = go_on(outcome)
                 except StopIteration as end:
@@ -186,7 +184,7 @@ class InStep:
                 self.waited[server] += monotonic() - began
         return done
 
-    def _may_try(self, index: Declaration) -> bool:
+    def _may_try(self, index: Index) -> bool:
         if index in self._tried and not self._down:
             return index not in self.failed
         self._tried.add(index)
@@ -199,7 +197,7 @@ class InStep:
                 )
         return index not in self.failed
 
-    def _fail(self, index: Declaration, error: IndexUnavailable) -> None:
+    def _fail(self, index: Index, error: IndexUnavailable) -> None:
         self.failed[index] = error
         if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             return
@@ -209,7 +207,7 @@ class InStep:
             self.suspend(index, error)
             self._servers.clear()  # its other indexes may have moved
 
-    def _succeed(self, index: Declaration) -> None:
+    def _succeed(self, index: Index) -> None:
         if not self._has_one and self._server_of(index) is not breaker:
             self.resume([index])
 
@@ -218,13 +216,13 @@ class InStep:
         """True if all indexes are suspended, so that skipping them would leave nothing to try."""
         return all(map(self.is_suspended, self.indexes))
 
-    def require(self, indexes: Iterable[Declaration] | None = None) -> None:
+    def require(self, indexes: Iterable[Index] | None = None) -> None:
         """Raise the first failure if all of ``indexes`` have failed, by default all."""
         asked = self.indexes if indexes is None else list(indexes)
         if asked and self.failed.keys() >= {*asked}:
             raise self.failed[asked[0]]
 
-    def _send(self, requests: Mapping[Declaration, Request]) -> dict[Declaration, Any]:
+    def _send(self, requests: Mapping[Index, Request]) -> dict[Index, Any]:
         """Return the replies to requests about indexes on one server, or the error of each index."""
         first = self.stores[next(iter(requests))]
         replies: Iterable[Any]
@@ -232,7 +230,7 @@ class InStep:
             replies = first.send(merged(list(requests.values()), each=True))
         except IndexUnavailable as error:
             replies = repeat(error.__cause__)
-        taken, outcomes = iter(replies), dict[Declaration, Any]()
+        taken, outcomes = iter(replies), dict[Index, Any]()
         for index, request in requests.items():
             own = outcomes[index] = list(islice(taken, len(request.calls)))
             if failed := [reply for reply in own if isinstance(reply, Exception)]:

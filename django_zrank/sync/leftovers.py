@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from django.db import DatabaseError, connections, router, transaction
 
+from ..builds import RETIRED, TESTS, recorded
 from ..capture.triggers import builds_of, departed, drop
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import CaptureError, IndexUnavailable
 from ..extension import installed
 from ..models import TABLES, Build, Capture, Mark
-from ..redis.trust import RETIRED, TESTS, recorded
 from ..registry import registry
 from ..store import Store
 
@@ -63,7 +63,7 @@ def find_leftovers(databases: Iterable[str] | None = None) -> dict[str, list[str
     return found
 
 
-def find_departed() -> Iterator[tuple[Declaration, str]]:
+def find_departed() -> Iterator[tuple[Index, str]]:
     """Yield each index that has moved to another database, where a build of it is live, with the alias of a database
     that still has one."""
     for alias in _databases(connections):
@@ -144,7 +144,7 @@ def _delete(rows: Any) -> int:
 # Databases that an index had before it was moved
 
 
-def pending_elsewhere(index: Declaration) -> tuple[int, str]:
+def pending_elsewhere(index: Index) -> tuple[int, str]:
     """Return the number of members whose scores in Redis are pending for another database, and its alias; '' if it is
     not among ``DATABASES``. Holders that can't be reached are left out."""
     pending, owners = 0, set[str]()
@@ -165,7 +165,7 @@ def pending_elsewhere(index: Declaration) -> tuple[int, str]:
     return pending, ""
 
 
-def note_databases(index: Declaration, owners: Collection[str]) -> None:
+def note_databases(index: Index, owners: Collection[str]) -> None:
     """Note which of the other databases have made the build that is about to be replaced, by their ``owners``."""
     using, found = index.get_using(), set[str]()
     for alias in connections if owners else ():
@@ -181,7 +181,7 @@ def note_databases(index: Declaration, owners: Collection[str]) -> None:
             row.save(using=using, update_fields=["left"])
 
 
-def leave_databases(index: Declaration) -> None:
+def leave_databases(index: Index) -> None:
     """Drop the triggers of ``index``, and delete its rows, in the databases that it has left. Its build here is live. A
     database that can't be reached, or whose tables are in use, is left for the next time."""
     rows = Capture.objects.using(index.get_using()).filter(index=index.name)
@@ -196,7 +196,7 @@ def leave_databases(index: Declaration) -> None:
         rows.update(left=rest)
 
 
-def leave(index: Declaration, alias: str, *, dry_run: bool = False) -> dict[str, int]:
+def leave(index: Index, alias: str, *, dry_run: bool = False) -> dict[str, int]:
     """Remove what a database keeps of an index that has moved to another one. Return what it was. Processes of the
     former release that still run create no triggers afterwards."""
     if not dry_run:
@@ -210,7 +210,7 @@ def leave(index: Declaration, alias: str, *, dry_run: bool = False) -> dict[str,
 
 
 @contextmanager
-def _reaching(index: Declaration, alias: str) -> Iterator[None]:
+def _reaching(index: Index, alias: str) -> Iterator[None]:
     """Log the errors of another database than that of ``index``, instead of raising them."""
     try:
         yield

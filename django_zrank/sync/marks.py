@@ -14,13 +14,13 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
-from ..declaration import Declaration
+from ..builds import keep, lacked_batches, recorded
+from ..declaration import Index
 from ..exceptions import Busy, NotBuilt
 from ..extension import installed
-from ..members import batched
+from ..iteration import batched
 from ..models import Batch, Build, Mark
 from ..recent import Recent
-from ..redis.trust import keep, lacked_batches, recorded
 from ..store import Health, trace_of
 from ..transactions import PATIENCE, briefly
 
@@ -51,14 +51,12 @@ Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
 
 
-def waiting_marks(index: Declaration) -> QuerySet[Mark]:
+def waiting_marks(index: Index) -> QuerySet[Mark]:
     """Return the marks of ``index`` that wait."""
     return Mark.objects.using(index.get_using()).filter(index=index.declared.name)
 
 
-def next_marks(
-    index: Declaration, after: int, until: int, limit: int, *, everybody: bool = True
-) -> list[Seen]:
+def next_marks(index: Index, after: int, until: int, limit: int, *, everybody: bool = True) -> list[Seen]:
     """Return the first ``limit`` marks with ids beyond ``after``, up to ``until``; without ``everybody``, none that is
     for all members."""
     marks = waiting_marks(index).filter(id__gt=after, id__lte=until)
@@ -78,7 +76,7 @@ def next_marks(
         return list(first)
 
 
-def newest_mark(index: Declaration) -> int:
+def newest_mark(index: Index) -> int:
     """Return the highest id of a mark of any index. A mark that is committed later may have a lower one."""
     newest: int | None = Mark.objects.using(index.get_using()).aggregate(newest=Max("id"))["newest"]
     return newest or 0
@@ -115,13 +113,13 @@ def newest_marks(using: str) -> list[tuple[str, str | None, str | None]] | None:
     return None
 
 
-def waiting_ids(index: Declaration, limit: int) -> Sequence[int]:
+def waiting_ids(index: Index, limit: int) -> Sequence[int]:
     """Return the ids of the first ``limit`` marks that wait, 8 bytes each."""
     ids = waiting_marks(index).order_by("id").values_list("id", flat=True)[:limit]
     return array("q", ids.iterator())
 
 
-def leave(index: Declaration, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
+def leave(index: Index, pks: Iterable[Any], *, patience: float = PATIENCE) -> int:
     """Leave marks for members, in several transactions; for all members, if None is among them. Return their number."""
     using, done = index.get_using(), 0
     for chunk in batched(pks, _CHUNK):
@@ -132,7 +130,7 @@ def leave(index: Declaration, pks: Iterable[Any], *, patience: float = PATIENCE)
     return done
 
 
-def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
+def discard(index: Index, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
     """Delete marks for which no member has to be written. Return their number. Raises ``NotBuilt``."""
 
     def work() -> int:
@@ -142,7 +140,7 @@ def discard(index: Declaration, marks: Sequence[Seen], *, patience: float = PATI
     return briefly(index.get_using(), work, patience=patience, repeatable=True)
 
 
-def require_declared(index: Declaration, read: Callable[[Declaration], Build | None] = recorded) -> None:
+def require_declared(index: Index, read: Callable[[Index], Build | None] = recorded) -> None:
     """Raise ``NotBuilt`` if the database notes a build from another declaration: marks may lead to members of that."""
     for holder in index.holders:
         row = read(holder)
@@ -166,9 +164,7 @@ class Written(NamedTuple):
     """The traces that the server had before it."""
 
 
-def unmark(
-    index: Declaration, marks: Sequence[Seen], written: Written, *, patience: float = PATIENCE
-) -> bool:
+def unmark(index: Index, marks: Sequence[Seen], written: Written, *, patience: float = PATIENCE) -> bool:
     """Delete marks of members that were ``written`` to an index, and keep their contents as a batch, with the trace of
     the write. Return False, with nothing changed, if they wait on.
 
@@ -200,7 +196,7 @@ def unmark(
     return is_settled
 
 
-def batch_of(index: Declaration, marks: Iterable[Seen], written: Written) -> Batch:
+def batch_of(index: Index, marks: Iterable[Seen], written: Written) -> Batch:
     """Return the batch that keeps the contents of marks, not saved yet."""
     said = dict.fromkeys([(via, member) for _, via, member in marks])
     return Batch(
@@ -212,8 +208,8 @@ def batch_of(index: Declaration, marks: Iterable[Seen], written: Written) -> Bat
     )
 
 
-def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, tuple[str, int]]) -> None:
-    """Delete marks that were seen before builds of all holders began, without a batch: the builds contain what they led
+def retire(index: Index, ids: Sequence[int], builds: Mapping[Index, tuple[str, int]]) -> None:
+    """Delete marks that were read before builds of all holders began, without a batch: the builds contain what they led
     to, and a server that has lost one is rebuilt. If rows are locked, the marks are left to a drain.
 
     ``builds``: the build of each holder, and the term under which it was built."""
@@ -228,7 +224,7 @@ def retire(index: Declaration, ids: Sequence[int], builds: Mapping[Declaration, 
                 break
 
 
-def replay(index: Declaration, health: Health, *, noted: Build) -> int | None:
+def replay(index: Index, health: Health, *, noted: Build) -> int | None:
     """Begin the term of a server that was found in this state. Marks that were processed by a write that it lacks wait
     again, under new ids: what this server has lost, and what was written in histories that were abandoned for its own.
 
@@ -266,13 +262,13 @@ def replay(index: Declaration, health: Health, *, noted: Build) -> int | None:
     return briefly(using, work)
 
 
-def replayed_marks(index: Declaration) -> QuerySet[Mark]:
+def replayed_marks(index: Index) -> QuerySet[Mark]:
     """Return the marks of the last replay that still wait."""
     row = recorded(index)
     return waiting_marks(index).filter(id__range=(row.replayed_from, row.replayed_to))
 
 
-def forget_batches(index: Declaration, seconds: float) -> None:
+def forget_batches(index: Index, seconds: float) -> None:
     """Delete the batches that are older than ``seconds`` by the database's clock."""
     using = index.get_using()
     old = Batch.objects.using(using).filter(index=index.name, at__lt=Now() - timedelta(seconds=seconds))
@@ -296,7 +292,7 @@ def forget_batches(index: Declaration, seconds: float) -> None:
         briefly(using, work, patience=0)
 
 
-def note_trace(index: Declaration, row: Build, written: Written) -> None:
+def note_trace(index: Index, row: Build, written: Written) -> None:
     """Note the trace of a write in the locked row of its index, in the place of those that the write has required."""
     required = {*written.required.split()}
     left = [trace for trace in row.traces.split() if trace not in required]
@@ -304,13 +300,13 @@ def note_trace(index: Declaration, row: Build, written: Written) -> None:
     Build.objects.using(index.get_using()).filter(index=index.name).update(traces=row.traces)
 
 
-def lock(index: Declaration, build: str, term: int) -> Build | None:
+def lock(index: Index, build: str, term: int) -> Build | None:
     """Lock the row of the build. Return it if it notes this build under this term."""
     row = _locked(index)
     return row if row and (row.build, row.term) == (build, term) else None
 
 
-def _locked(index: Declaration) -> Build | None:
+def _locked(index: Index) -> Build | None:
     """Return the row of the build, locked until the transaction ends, without waiting."""
     using = index.get_using()
     rows = Build.objects.using(using).filter(index=index.name)

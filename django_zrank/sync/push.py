@@ -14,14 +14,14 @@ from typing import Any, Final
 from django.db import connections
 from django.utils import timezone
 
+from .. import builds
 from ..codec.units import Number
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
-from ..members import batched
-from ..queries.query import Query
+from ..iteration import batched
+from ..queries.steps import Steps
 from ..recent import Recent
-from ..redis import trust
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
@@ -55,7 +55,7 @@ _kept: Recent[Epoch] = Recent()
 """By the names of indexes, and of their databases."""
 
 
-def push(index: Declaration, pks: Iterable[Any], *, noted: bool = False) -> Push:
+def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
     """Write the members ``pks`` as the database has them; those that aren't ranked are removed. ``noted``: true if
     marks are to be deleted for this.
 
@@ -81,20 +81,20 @@ class Push:
         self.step, self.saved = step, saved
         self.using = step.indexes[0].get_using()
         self.nonce = token_hex(4) if noted else ""
-        self.epochs: dict[Declaration, Epoch] = {}
+        self.epochs: dict[Index, Epoch] = {}
         """The epoch of the next write to each index: its token is the version of the last one."""
 
-        self.written: dict[Declaration, Written] = {}
+        self.written: dict[Index, Written] = {}
         """The indexes to which all of their members were written."""
 
-    def write(self, members: Mapping[Declaration, Iterable[Any]], *, until: float = math.inf) -> None:
+    def write(self, members: Mapping[Index, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
         size = min(_BATCH, connections[self.using].features.max_query_params or _BATCH)
         for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
             if monotonic() >= until:
                 logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
                 break
-            todo: dict[Declaration, list[Any]] = defaultdict(list)
+            todo: dict[Index, list[Any]] = defaultdict(list)
             for index, pk in chunk:
                 todo[index].append(pk)
             self.write_batch(todo)
@@ -105,9 +105,9 @@ class Push:
         for index in self.step.failed:
             self.written.pop(index, None)
 
-    def write_batch(self, todo: Mapping[Declaration, list[Any]]) -> None:
+    def write_batch(self, todo: Mapping[Index, list[Any]]) -> None:
         """Write members until all are written here or by others."""
-        step, refusals = self.step, defaultdict[Declaration, int](int)
+        step, refusals = self.step, defaultdict[Index, int](int)
         if self.saved:
             for index in todo:
                 if index not in self.epochs and (kept := _kept.get((index.name, self.using))):
@@ -116,7 +116,7 @@ class Push:
         for _ in range(_ATTEMPTS):
             if new := [index for index in todo if index not in self.epochs]:
                 if len(new) > 1:
-                    trust.prefetch(new)
+                    builds.prefetch(new)
                 self.epochs.update(step.together({index: self.begin(index) for index in new}))
             # No row is read for an index that has failed.
             found = self.read({index: pks for index, pks in todo.items() if index not in step.failed})
@@ -129,13 +129,13 @@ class Push:
                 f"Index {index.name!r}: rebuilds began too often for a write to succeed"
             )
 
-    def begin(self, index: Declaration) -> Query[Epoch]:
+    def begin(self, index: Index) -> Steps[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
         return _kept.keep((index.name, self.using), epoch, _KEPT) if self.saved else epoch
 
-    def read(self, todo: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
+    def read(self, todo: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
         """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
-        changes: dict[Declaration, list[Any]] = {index: [] for index in todo}
+        changes: dict[Index, list[Any]] = {index: [] for index in todo}
         require_synced(self.using)
         for declared, pks in _declared(todo).items():
             further = timed(declared)
@@ -151,15 +151,13 @@ class Push:
             require_writable(self.using)
         return changes
 
-    def find(self, declared: Declaration, pks: list[Any]) -> dict[Declaration, list[Any]]:
+    def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
         """Return the changes of members, by the indexes that hold them."""
         return declared.place(
             read(declared, pks, *map(self.step.stores.__getitem__, declared.holders)), _MEMBER
         )
 
-    def apply(
-        self, index: Declaration, changes: list[Any], refusals: dict[Declaration, int]
-    ) -> Query[list[Any]]:
+    def apply(self, index: Index, changes: list[Any], refusals: dict[Index, int]) -> Steps[list[Any]]:
         """Return the members to be read again."""
         epoch = self.epochs.get(index)
         former = self.written.get(index)
@@ -189,15 +187,15 @@ class Push:
         return []
 
 
-def _declared(members: Mapping[Declaration, list[Any]]) -> dict[Declaration, list[Any]]:
+def _declared(members: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
     """Return members by the indexes that are declared, which have their rows."""
-    found: dict[Declaration, list[Any]] = {}
+    found: dict[Index, list[Any]] = {}
     for index, pks in members.items():
         found.setdefault(index.declared, []).extend(pks)
     return found
 
 
-def known(index: Declaration, epoch: Epoch) -> Epoch:
+def known(index: Index, epoch: Epoch) -> Epoch:
     """Return the epoch of a write whose rows are about to be read, if the database knows it.
 
     The database must know the build in Redis, and have trusted its server: otherwise a test, or a staging system with
@@ -205,7 +203,7 @@ def known(index: Declaration, epoch: Epoch) -> Epoch:
     """
     if not (index.declares(epoch.build) and index.declares(epoch.building)):
         raise NotBuilt(f"Index {index.name!r} is built, or being built, from another declaration")
-    row = trust.recorded_as(index, *epoch[:2], epoch.term)
+    row = builds.recorded_as(index, *epoch[:2], epoch.term)
     if row is None:
         raise IndexUnhealthy(
             f"Index {index.name!r}: the build in Redis, or its server, is unknown to database {index.get_using()!r}. "
@@ -214,14 +212,14 @@ def known(index: Declaration, epoch: Epoch) -> Epoch:
     return epoch._replace(required=row.traces)
 
 
-def forget(index: Declaration) -> None:
+def forget(index: Index) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
     rows.forget(index.declared)
-    trust.forget(index)
+    builds.forget(index)
     _kept.forget((index.name, index.get_using()))
 
 
-def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf) -> list[Declaration]:
+def try_push(members: Mapping[Index, set[Any]], *, until: float = math.inf) -> list[Index]:
     """Push members of declared indexes, except to those whose breaker is open. Return the indexes that were written to,
     and that no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
     step = InStep(holder for index in members for holder in index.holders)
@@ -250,7 +248,7 @@ def try_push(members: Mapping[Declaration, set[Any]], *, until: float = math.inf
     return list({index.declared: None for index in push.written if index.declared not in watched})
 
 
-def read(index: Declaration, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Number | None, bytes]]:
+def read(index: Index, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
     in ``stores``, those of all its holders, what extensions read with the rows."""
     pks = list(pks)

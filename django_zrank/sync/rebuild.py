@@ -20,14 +20,14 @@ from django.db.models import F
 from django.template.defaultfilters import pluralize
 from django.utils import timezone
 
+from ..builds import TESTS, has_all, is_trusted, noted_and_found
 from ..capture.triggers import contract, record, refusal
 from ..conf import keeping_prefix
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import divisible, installed
-from ..members import batched
+from ..iteration import batched
 from ..models import Build
-from ..redis.trust import TESTS, has_all, is_trusted, noted_and_found
 from ..signals import rebuilt
 from ..store import LOAD_LIMIT, BuiltRow, Store
 from ..transactions import refuse_transaction, require_synced, update_briefly
@@ -59,15 +59,15 @@ _RETIRED: Final = 1_000_000
 """The most marks that a rebuild deletes, with 8 MB of ids. Further ones are drained."""
 
 
-def count_rows(index: Declaration) -> int:
+def count_rows(index: Index) -> int:
     """Return the number of rows that the database ranks."""
     return index.get_ranked().count()
 
 
 def rebuild(
-    index: Declaration,
+    index: Index,
     *,
-    holders: Sequence[Declaration] = (),
+    holders: Sequence[Index] = (),
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
@@ -147,9 +147,7 @@ _Batch = Sequence[BuiltRow]
 
 
 @divisible
-def building(
-    index: Declaration, holders: Sequence[Declaration], *, polite: bool, test: bool, discards: bool
-) -> Rebuild:
+def building(index: Index, holders: Sequence[Index], *, polite: bool, test: bool, discards: bool) -> Rebuild:
     """Return a :class:`Rebuild` of what these indexes hold, not begun yet. ``polite``: give way to a rebuild that is
     running. ``test``: a test makes it. ``discards``: give up what is pending for another database."""
     return Rebuild(index, index.new_build(), polite=polite, test=test, discards=discards)
@@ -158,7 +156,7 @@ def building(
 class Rebuild:
     """An index that is built. Each step raises ``RebuildSuperseded`` if another rebuild went first."""
 
-    def __init__(self, index: Declaration, name: str, *, polite: bool, test: bool, discards: bool) -> None:
+    def __init__(self, index: Index, name: str, *, polite: bool, test: bool, discards: bool) -> None:
         self.index, self.name, self.polite = index, name, polite
         self.store = Store.of(index)
         self.owner, self.server, self.term, former = _enter(
@@ -170,7 +168,7 @@ class Rebuild:
         self.former: Collection[str] = {former} - {""}
         """The owner of the build that it replaces, if that is another database."""
 
-        self.swapped: dict[Declaration, tuple[str, int]] = {}
+        self.swapped: dict[Index, tuple[str, int]] = {}
         """The names of live builds, and the terms, by the indexes that hold them."""
 
     def encode(self, rows: Iterable[Sequence[Any]]) -> Iterator[BuiltRow]:
@@ -278,14 +276,14 @@ def _loads(load: Callable[[_Batch], None], batches: Iterable[_Batch]) -> Generat
         thread.shutdown(cancel_futures=True)
 
 
-def note_build(index: Declaration, build: str, **conditions: Any) -> int:
+def note_build(index: Index, build: str, **conditions: Any) -> int:
     """Note that a build of ``index`` is live that was noted as being built. Return 0 if it isn't noted any more, or if
     its row doesn't meet ``conditions``."""
     rows = Build.objects.using(index.get_using()).filter(index=index.name, building=build, **conditions)
     return update_briefly(rows, build=build, building="")
 
 
-def _require_flushed(index: Declaration) -> None:
+def _require_flushed(index: Index) -> None:
     pending, alias = pending_elsewhere(index)
     if pending:
         former = f"the database {alias!r}" if alias else "another database"
@@ -296,12 +294,12 @@ def _require_flushed(index: Declaration) -> None:
         )
 
 
-def _require_turn(index: Declaration) -> None:
+def _require_turn(index: Index) -> None:
     if reason := refusal(index):
         raise NotBuilt(reason)
 
 
-def _record(index: Declaration) -> None:
+def _record(index: Index) -> None:
     """Note that the index belongs to this release, and create the triggers that it needs before it reads rows."""
     try:
         record(index)
@@ -310,7 +308,7 @@ def _record(index: Declaration) -> None:
 
 
 def _enter(
-    index: Declaration, store: Store, *, polite: bool, test: bool, discards: bool
+    index: Index, store: Store, *, polite: bool, test: bool, discards: bool
 ) -> tuple[str, str, int, str]:
     """Return the owner of this database's builds, the server's identity, and its term: a new one if another server, or
     another database's build, was trusted last, or if it lost writes. Also return the owner
@@ -341,11 +339,11 @@ def _enter(
     return row.owner, health.server, term, former
 
 
-def _superseded(index: Declaration) -> RebuildSuperseded:
+def _superseded(index: Index) -> RebuildSuperseded:
     return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
 
 
-def _batches(index: Declaration, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
+def _batches(index: Index, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
     """Yield the rows that are built, about ``size`` of them for each index that holds the members."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
     with _unbuffered(connections[index.get_using()]):
@@ -353,7 +351,7 @@ def _batches(index: Declaration, build: Rebuild, size: int, pulse: _Pulse) -> Ge
         yield from batched(_in_turns(rows, pulse), min(size * len(index.holders), _MOST))
 
 
-def encoded(index: Declaration, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[BuiltRow]:
+def encoded(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[BuiltRow]:
     """Yield rows of ``select()`` as they are loaded, and note in ``stores`` what extensions read with them."""
     to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
     return ((to_text(pk), score, membership) for pk, score, membership in encode(index, rows, stores))

@@ -31,7 +31,7 @@ from ..capture.watched_tables import every_row
 from ..codec.kinds import kind_of
 from ..codec.units import Number, is_queryable
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import Unrankable
 from ..extension import declared, timed
 from ..recent import Recent
@@ -101,7 +101,7 @@ _KEY: Final = object()
 class _Selection:
     """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row."""
 
-    def __init__(self, index: Declaration) -> None:
+    def __init__(self, index: Index) -> None:
         self.index, self.rows = index, select(index)
 
     @cached_property
@@ -132,7 +132,7 @@ class _Kept(Recent[_Selection], local):
 _kept = _Kept()
 
 
-def key_parser(index: Declaration) -> Callable[[str | None], Any]:
+def key_parser(index: Index) -> Callable[[str | None], Any]:
     """Return a function to the primary key that a mark or a member names, None if no row can have it."""
     from_text, vendor = index.from_text, connections[index.get_using()].vendor
 
@@ -144,7 +144,7 @@ def key_parser(index: Declaration) -> Callable[[str | None], Any]:
     return parse
 
 
-def _among(index: Declaration, pks: Sequence[Any]) -> Any:
+def _among(index: Index, pks: Sequence[Any]) -> Any:
     """Return the condition that selects the rows of these members."""
     pk = index.model._meta.pk
     # An array of another type would need a cast to the type of the column.
@@ -155,7 +155,7 @@ def _among(index: Declaration, pks: Sequence[Any]) -> Any:
     return ("pk__in", pks)
 
 
-def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
+def select(index: Index, *order_by: str | OrderBy) -> QuerySet[Any]:
     """Return the ranked rows for ``encode()``, in this order: their primary keys, criteria and facet values.
 
     With a facet of several values, a member has consecutive rows, one for each combination. Values are joined outside
@@ -172,9 +172,9 @@ def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
         ranked = ranked.order_by(*order_by)
     columns = [fastest(index, path) for path in _columns(index)]
     further = {
-        f"zrank_{name}_{at}": declared(index)[name].column(part)
+        f"zrank_{name}_{at}": declared(index)[name].column(holder)
         for name in _reading(index)
-        for at, part in enumerate(index.holders)
+        for at, holder in enumerate(index.holders)
     }
     if not further:
         return ranked.values_list(*columns)
@@ -182,7 +182,7 @@ def select(index: Declaration, *order_by: str | OrderBy) -> QuerySet[Any]:
     return noting.values_list(*columns, *further)
 
 
-def select_among(index: Declaration, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
+def select_among(index: Index, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
     selection = _kept.get(key) or _kept.keep(key, _Selection(index))
@@ -192,14 +192,12 @@ def select_among(index: Declaration, pks: Sequence[Any]) -> Iterable[Sequence[An
     return selection.rows.filter(_among(index, pks))
 
 
-def forget(index: Declaration) -> None:
+def forget(index: Index) -> None:
     """Forget the queryset of ``index`` that this thread has kept."""
     _kept.forget((index, index.get_using()))
 
 
-def encode(
-    index: Declaration, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()
-) -> Iterator[EncodedRow]:
+def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[EncodedRow]:
     """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
     of all parts, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
     if stores and (read := _reading(index)):
@@ -229,7 +227,7 @@ def encode(
 
 
 @cache
-def _reading(index: Declaration) -> list[str]:
+def _reading(index: Index) -> list[str]:
     """Return the names of the extensions that read a column."""
     return [name for name, one in declared(index).items() if one.column(index) is not None]
 
@@ -243,13 +241,13 @@ def _noting(
         yield row
 
 
-def _columns(index: Declaration) -> list[str]:
+def _columns(index: Index) -> list[str]:
     """Return the columns to read, each once."""
     paths = *index.ordering.paths, *index.faceting.paths, *index.attached_paths()
     return list(dict.fromkeys(["pk", *paths]))
 
 
-def fastest(index: Declaration, path: str) -> str | Func:
+def fastest(index: Index, path: str) -> str | Func:
     """Return the expression by which a column is read. A primary key is read as it is, because it names the member."""
     vendor = connections[index.get_using()].vendor
     *_, field = index.follow(path)
@@ -268,7 +266,7 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
     return lambda row: [row[position] for position in at]
 
 
-def _namer(index: Declaration) -> Callable[[tuple[Any, ...]], bytes]:
+def _namer(index: Index) -> Callable[[tuple[Any, ...]], bytes]:
     """Return a function from facet values to the names of the rankings, as in a membership. It raises ``Unrankable`` if
     there are more than ``ZRANK["MAX_VALUES"]``."""
     facets, paths, limit = index.faceting, index.faceting.paths, get_settings().max_values
@@ -287,7 +285,7 @@ def _namer(index: Declaration) -> Callable[[tuple[Any, ...]], bytes]:
 
 
 def _with_facets(
-    index: Declaration, rows: Iterable[Sequence[Any]], columns: Sequence[str]
+    index: Index, rows: Iterable[Sequence[Any]], columns: Sequence[str]
 ) -> Iterator[tuple[Sequence[Any], tuple[Any, ...]]]:
     """Yield a row of each member, with its facet values."""
     values = _pick(columns, index.faceting.paths)

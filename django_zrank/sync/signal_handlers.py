@@ -20,7 +20,7 @@ from ..capture.triggers import fully_captured
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..codec.kinds import key_kind
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..extension import declared
 from ..models import Mark
 from ..recent import Recent
@@ -62,7 +62,7 @@ def disable_sync() -> Iterator[None]:
 class Route:
     """The effect of a save or delete of one model on one index."""
 
-    index: Declaration
+    index: Index
 
     source: WatchedTable
     """The table of the row."""
@@ -74,7 +74,7 @@ class Route:
 _routes: dict[type[models.Model], list[Route]] = defaultdict(list)
 
 
-def connect(index: Declaration) -> None:
+def connect(index: Index) -> None:
     """Listen to every model that ``index`` reads, and to their proxies and children.
 
     A single receiver for all senders would turn off Django's fast deletes of all models.
@@ -98,14 +98,12 @@ def connect_all() -> None:
             logger.debug("Index %r has an invalid declaration", index.name, exc_info=True)
 
 
-def disconnect(index: Declaration) -> None:
+def disconnect(index: Index) -> None:
     for routes in _routes.values():
         routes[:] = [route for route in routes if route.index is not index]
 
 
-def _routes_from(
-    sender: type[models.Model], index: Declaration, sources: list[WatchedTable]
-) -> Iterator[Route]:
+def _routes_from(sender: type[models.Model], index: Index, sources: list[WatchedTable]) -> Iterator[Route]:
     for source in sources:
         if issubclass(sender, source.model):
             yield Route(index, source)
@@ -191,7 +189,7 @@ def _between(near: str, instance: models.Model, far: str, others: set[Any] | Non
     return models.Q((near, instance)) & (models.Q() if others is None else models.Q((f"{far}__in", others)))
 
 
-Texts: TypeAlias = dict[tuple[Declaration, WatchedTable | None], set[str]]
+Texts: TypeAlias = dict[tuple[Index, WatchedTable | None], set[str]]
 """Members; and of related rows, the values that lead to members, by their tables."""
 
 
@@ -219,12 +217,12 @@ class Touched:
     def add_column(self, route: Route, rows: models.QuerySet[Any]) -> None:
         self.add(route, rows.order_by().values_list(route.source.column.attname, flat=True)[: self.limit])
 
-    def add_members(self, index: Declaration, pks: Iterable[Any]) -> None:
+    def add_members(self, index: Index, pks: Iterable[Any]) -> None:
         self._keep((index, None), pks, index.to_text)
 
     def _keep(
         self,
-        key: tuple[Declaration, WatchedTable | None],
+        key: tuple[Index, WatchedTable | None],
         values: Iterable[Any],
         to_text: Callable[[Any], str],
     ) -> None:
@@ -279,7 +277,7 @@ class Touched:
         if not texts:
             return
         indexes = list(dict.fromkeys(index for index, _ in texts))
-        written: list[Declaration] = []
+        written: list[Index] = []
         try:
             written = try_push({index: self.members_of(index, texts) for index in indexes}, until=until)
         except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
@@ -321,7 +319,7 @@ class Touched:
                 found |= {key: texts for key, texts in self.texts.items() if key[0] is index}
         return {key: texts for key, texts in found.items() if texts}
 
-    def members_of(self, index: Declaration, texts: Texts) -> set[Any]:
+    def members_of(self, index: Index, texts: Texts) -> set[Any]:
         """Return the primary keys of the members of ``index`` that ``texts`` lead to, at most ``LIMIT``."""
         pks = set(map(index.from_text, islice(texts.get((index, None), ()), LIMIT)))
         for (other, source), owners in texts.items():
@@ -331,7 +329,7 @@ class Touched:
 
 
 def _waiting(
-    index: Declaration,
+    index: Index,
     source: WatchedTable | None,
     texts: set[str],
     marks: Iterable[tuple[str | None, str | None]],
@@ -352,7 +350,7 @@ def _waiting(
 
 
 @contextmanager
-def _logging(index: Declaration) -> Iterator[None]:
+def _logging(index: Index) -> Iterator[None]:
     """Log what is raised in this block. The transaction is committed, so nothing may be raised."""
     try:
         yield

@@ -21,10 +21,10 @@ from ..capture.triggers import TriggerReport, examine_capture
 from ..capture.watched_tables import every_row
 from ..codec.units import Number
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
 from ..extension import installed, timed
-from ..members import batched
+from ..iteration import batched
 from ..queries.request import Call
 from ..redis.isolation import sharing
 from ..signals import drift_found
@@ -107,7 +107,7 @@ class Drift:
 class Report:
     """The comparison of an index with its database."""
 
-    index: Declaration
+    index: Index
     capture: TriggerReport
 
     waiting: int
@@ -167,7 +167,7 @@ class Report:
 
 
 def verify(
-    index: Declaration,
+    index: Index,
     *,
     repair: bool = False,
     batch_size: int = BATCH_SIZE,
@@ -225,7 +225,7 @@ def verify(
     return report
 
 
-def _warnings(index: Declaration) -> Iterator[str]:
+def _warnings(index: Index) -> Iterator[str]:
     if warning := sharing(get_settings().redis_alias):
         yield warning
     policy = None
@@ -264,7 +264,7 @@ def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repai
     report.repaired = report.drift
 
 
-def _rows(index: Declaration, size: int) -> Iterator[dict[bytes, _Row]]:
+def _rows(index: Index, size: int) -> Iterator[dict[bytes, _Row]]:
     """Yield the members that there should be, in batches.
 
     Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers allow
@@ -290,7 +290,7 @@ def _rows(index: Declaration, size: int) -> Iterator[dict[bytes, _Row]]:
 class _Comparison:
     """The comparison of what an index holds, while Redis holds the same build as at the beginning."""
 
-    def __init__(self, holder: Declaration, report: Report) -> None:
+    def __init__(self, holder: Index, report: Report) -> None:
         self.holder, self.index, self.report = holder, report.index, report
         self.store, self.layout = Store.of(holder), holder.layout
         health = self.store.check_health()

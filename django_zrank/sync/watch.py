@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connections
 from django.template.defaultfilters import pluralize
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
 from ..extension import declared, installed
 from ..store import Store
@@ -60,11 +60,11 @@ class Synced(NamedTuple):
 
 
 def sync(
-    index: Declaration | type[Declaration],
+    index: Index | type[Index],
     *,
     look: bool = True,
     limit: int | None = None,
-    due: Callable[[Declaration], bool] = lambda index: True,
+    due: Callable[[Index], bool] = lambda index: True,
 ) -> Synced:
     """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, do the work of
     extensions, and process marks.
@@ -110,7 +110,7 @@ def sync(
     return Synced(marks, now != before, worked)
 
 
-def _live_builds(index: Declaration) -> dict[Declaration, str]:
+def _live_builds(index: Index) -> dict[Index, str]:
     """Return the live builds of the holders that can be reached."""
     step = InStep(index.holders)
     found = step.each(index.holders, lambda holder: Store.of(holder).learn().build)
@@ -119,11 +119,11 @@ def _live_builds(index: Declaration) -> dict[Declaration, str]:
 
 
 def watch(
-    indexes: Sequence[Declaration],
+    indexes: Sequence[Index],
     *,
     interval: float,
     stop: Event,
-    report: Callable[[Declaration, Synced], Any] = lambda index, done: None,
+    report: Callable[[Index, Synced], Any] = lambda index, done: None,
 ) -> None:
     """Keep ``indexes`` in step until ``stop`` is set.
 
@@ -133,7 +133,7 @@ def watch(
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
-    noted: dict[Declaration, float] = {}
+    noted: dict[Index, float] = {}
     due = dict.fromkeys(indexes, 0.0)
     nap = _SHORTEST_NAP
     while not stop.is_set():
@@ -172,11 +172,11 @@ def watch(
     _note_each(noted, 0)
 
 
-def _resting(indexes: Iterable[Declaration]) -> set[Declaration]:
+def _resting(indexes: Iterable[Index]) -> set[Index]:
     """Return the indexes for which there is nothing to do. They cost two queries of each database and a round trip to
     each server, whatever their number. If one of these fails, all have a turn of their own."""
-    resting: set[Declaration] = set()
-    by_database: dict[str, list[Declaration]] = {}
+    resting: set[Index] = set()
+    by_database: dict[str, list[Index]] = {}
     for index in indexes:
         if not declared(index):  # extensions know by themselves if there is something to do
             by_database.setdefault(index.get_using(), []).append(index)
@@ -188,7 +188,7 @@ def _resting(indexes: Iterable[Declaration]) -> set[Declaration]:
     return resting
 
 
-def _note(indexes: Iterable[Declaration], noted: dict[Declaration, float], interval: float) -> None:
+def _note(indexes: Iterable[Index], noted: dict[Index, float], interval: float) -> None:
     """Note once a second that saves need not process marks; not if it would look for them less often than saves."""
     now = monotonic()
     due = [index for index in indexes if interval <= 1 and now >= noted.get(index, 0) + 1]
@@ -196,7 +196,7 @@ def _note(indexes: Iterable[Declaration], noted: dict[Declaration, float], inter
     noted |= dict.fromkeys(due, now)
 
 
-def _note_each(indexes: Iterable[Declaration], seconds: float) -> None:
+def _note_each(indexes: Iterable[Index], seconds: float) -> None:
     step = InStep(holder for index in indexes for holder in index.holders)
     step.together({holder: step.stores[holder].noting_watcher(seconds) for holder in step.indexes})
 

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ..codec.layout import Layout
-from ..queries.query import Query, one
 from ..queries.request import Call
+from ..queries.steps import Steps, one
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from .keys import once_key, pending_key
@@ -53,8 +53,8 @@ class ChangeScores(NamedTuple):
     faceted: bool = True
     """True if members may be in rankings of facets. Integers beyond ±2**53 alone have memberships, too."""
 
-    def query(self, keys: Keys) -> Query[Changed]:
-        """Return the query. Without a key its call is sent once, as sending it again would change scores twice."""
+    def steps(self, keys: Keys) -> Steps[Changed]:
+        """Return the steps. Without a key its call is sent once, as sending it again would change scores twice."""
         changes = chain.from_iterable(self.changes)
         is_alone = not (self.layout.beside or (self.faceted and self.layout.memberships))
         if self.rule.startswith("sum") and is_alone and not self.key:

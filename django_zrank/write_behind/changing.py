@@ -13,11 +13,11 @@ from django.db import Error
 
 from ..codec.units import EXACT, EXACT_LOW
 from ..conf import get_settings
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import IndexUnavailable, NotRanked
 from ..extension import installed
-from ..queries.query import Query
 from ..queries.request import Blocking
+from ..queries.steps import Steps
 from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.verbs import async_version, verb
@@ -52,7 +52,7 @@ class Changing:
     @overload
     def increment(self, member: Any, by: Score = 1, *, key: str = "") -> Score: ...
     @verb  # type: ignore[misc]  # to mypy, Concatenate's first parameter has no name
-    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Query[Any]:
+    def increment(self, member: Any, by: Any = 1, *, key: str = "") -> Steps[Any]:
         """Add ``by`` to the score of a member, and return the new score. Given ``{member: by, …}``, change the scores
         of at most :attr:`limit` members, all or none, and return the new scores by member. With ``shards``, the members
         must belong to one shard.
@@ -72,7 +72,7 @@ class Changing:
     aincrement = async_version(increment)
 
     @verb
-    def submit(self, member: Any, value: Score, *, key: str = "") -> Query[Score]:
+    def submit(self, member: Any, value: Score, *, key: str = "") -> Steps[Score]:
         """Submit a score for a member, and return the member's score after that. ``write_behind = "best"`` keeps the
         better of ``value`` and the current score, ``"latest"`` replaces the current score.
 
@@ -85,7 +85,7 @@ class Changing:
     asubmit = async_version(submit)
 
     @verb
-    def change(self, member: Any, change: Any, *, key: str = "") -> Query[tuple[Any, bool]]:
+    def change(self, member: Any, change: Any, *, key: str = "") -> Steps[tuple[Any, bool]]:
         """Make one change by the rule that the index declares, as ``increment()`` or ``submit()`` does. Return the new
         score, and True if the change had been made before, under this ``key``."""
         self._require("change", "a rule", "sum", "max", "min", "last")
@@ -108,7 +108,7 @@ class Changing:
                 f"{method}() needs write_behind = {needed}; the index {self.index.name!r} declares {declared}"
             )
 
-    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Query[Changed]:
+    def _change(self, given: Iterable[tuple[Any, Any]], parameter: str, key: str) -> Steps[Changed]:
         index: WriteBehindIndex[Any] = self.index
         changes: dict[str, int] = {}
         known: dict[Any, int] = {}  # by the change: many have the same
@@ -131,7 +131,7 @@ class Changing:
                 f"member: expected at most {limit} members at once in the index {index.name!r}, not {len(changes)}: "
                 "all are changed in one call, which holds the server"
             )
-        part, *others = index.place(changes)
+        holder, *others = index.place(changes)
         if others:
             raise ValueError(
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
@@ -139,13 +139,13 @@ class Changing:
         pairs, faceted = list(changes.items()), bool(index.faceting)
         keep = math.ceil(get_settings().keep_keys)
         ask = ChangeScores(index.layout, index.noted_rule, _limits(index), pairs, key, keep, faceted)
-        reader = reader_of(part)
+        reader = reader_of(holder)
 
-        def request(keys: Keys) -> Query[Changed]:
+        def request(keys: Keys) -> Steps[Changed]:
             # Another release's build may have been put in place since the server was checked.
             if not index.declares(keys.build):
                 raise reader.declared_otherwise()
-            return ask.query(keys)
+            return ask.steps(keys)
 
         yield reader.trusted_server
         found: Changed = yield from reader.running(request)
@@ -183,7 +183,7 @@ class Changing:
 
 
 @cache
-def _limit(index: Declaration) -> int:
+def _limit(index: Index) -> int:
     """The most members that one call changes."""
     facets = sum(_VALUES if facet.many else 1 for facet in index.faceting.all)
     # Each ranking of a facet is written by a command of its own, for few members: twice what one of many takes.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from ..declaration import Declaration, Member
+from ..declaration import Index, Member
 from .column import Column
 
 __all__ = ["WriteBehindIndex"]
 
 
-class WriteBehindIndex(Declaration[Member]):
+class WriteBehindIndex(Index[Member]):
     """The declaration of an index that may have write-behind scores."""
 
     write_behind: str = ""

@@ -35,14 +35,14 @@ class WriteBehind(Extension[WriteBehindIndex]):
     def check(self, index: WriteBehindIndex) -> Iterator[CheckMessage]:
         return check_write_behind(index)
 
-    def column(self, part: WriteBehindIndex) -> Coalesce:
+    def column(self, holder: WriteBehindIndex) -> Coalesce:
         """The number of the last flush, which tells which flushes the rows contain."""
-        noted = Build.objects.using(part.get_using()).filter(index=part.name)
+        noted = Build.objects.using(holder.get_using()).filter(index=holder.name)
         return Coalesce(Subquery(noted.values("flushed")), 0)
 
-    def before_write(self, script: str, part: WriteBehindIndex, keys: Keys, noted: int | None) -> Preceding:
+    def before_write(self, script: str, holder: WriteBehindIndex, keys: Keys, noted: int | None) -> Preceding:
         flushed = "" if noted is None and script == "apply_changes" else noted or 0
-        return Preceding(_PACKAGE, (pending_key(keys),), (part.noted_rule, flushed))
+        return Preceding(_PACKAGE, (pending_key(keys),), (holder.noted_rule, flushed))
 
     def before_check(self, script: str, keys: Keys) -> Preceding:
         return Preceding(_PACKAGE, (pending_key(keys),))
@@ -56,8 +56,8 @@ class WriteBehind(Extension[WriteBehindIndex]):
     def waiting(self, store: Store) -> tuple[int, float]:
         return PendingStore(store.name).waiting()
 
-    def bring(self, part: WriteBehindIndex) -> None:
-        write_scores(part)
+    def bring(self, holder: WriteBehindIndex) -> None:
+        write_scores(holder)
 
     def state(self, keys: Keys, members: Sequence[bytes]) -> list[Call]:
         return [
@@ -82,11 +82,11 @@ class WriteBehind(Extension[WriteBehindIndex]):
         flush = key.removeprefix(pending_key(keys)).removeprefix(":")
         return Call(DROP_PENDING, (keys.meta, key), (member, flush))
 
-    def is_behind(self, part: WriteBehindIndex, store: Store) -> bool:
-        return are_lost(part, store)
+    def is_behind(self, holder: WriteBehindIndex, store: Store) -> bool:
+        return are_lost(holder, store)
 
-    def trusting(self, part: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
-        return reconcile(part, PendingStore.of(part), health, everything=everything)
+    def trusting(self, holder: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
+        return reconcile(holder, PendingStore.of(holder), health, everything=everything)
 
     def keeps(self) -> Q:
         return Q(flush__isnull=False)

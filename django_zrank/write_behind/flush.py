@@ -15,10 +15,10 @@ from django.db import DatabaseError, DataError, IntegrityError, OperationalError
 from django.db.models import DecimalField
 from django.template.defaultfilters import pluralize
 
+from ..builds import lacked_batches, lacks_deleted, recorded
 from ..exceptions import Busy
-from ..members import batched
+from ..iteration import batched
 from ..models import Batch, Build, Mark
-from ..redis.trust import lacked_batches, lacks_deleted, recorded
 from ..store import Health, Store
 from ..sync.in_step import InStep
 from ..transactions import PATIENCE, briefly, is_delay, refuse_transaction
@@ -82,10 +82,10 @@ def flush(
     deadline, done = monotonic() + patience, 0
     while True:
         locked, step = set[str](), InStep(index.holders)
-        for part in index.holders:
+        for holder in index.holders:
             rest = None if limit is None else limit - done
             write = partial(write_scores, limit=rest, locked=locked, patience=patience)
-            done += sum(step.each([part], write).values())
+            done += sum(step.each([holder], write).values())
         step.require()
         if skip_locked or not locked:
             return done

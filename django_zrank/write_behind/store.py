@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple, Self
 
-from ..declaration import Declaration
-from ..members import batched
+from ..declaration import Index
+from ..iteration import batched
 from ..queries.request import Call, Request
 from ..redis.scripts import Script
 from ..store import Health, Store
@@ -57,9 +57,9 @@ class PendingStore(Store):
     """The rule of the declaration, as ``noted_rule``; '' if it has none."""
 
     @classmethod
-    def of(cls, part: Declaration) -> Self:
-        store = super().of(part)
-        store.rule = getattr(part, "noted_rule", "")
+    def of(cls, holder: Index) -> Self:
+        store = super().of(holder)
+        store.rule = getattr(holder, "noted_rule", "")
         return store
 
     def take_pending(self, term: int, flushed: int, limit: int, *, had: int = 0) -> Flight | None:

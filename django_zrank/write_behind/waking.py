@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connections
 
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import Busy, IndexUnavailable
 from ..extension import installed
 from ..sync.push import push
@@ -16,7 +16,7 @@ from ..transactions import is_open, without_waiting
 __all__ = ["wake"]
 
 
-def wake(index: Declaration, members: Sequence[Any]) -> None:
+def wake(index: Index, members: Sequence[Any]) -> None:
     """Push members whose scores are about to change, unless a transaction is open. Raises
     :exc:`~django_zrank.IndexUnavailable` if rows are locked."""
     connection = connections[index.get_using()]

@@ -18,7 +18,7 @@ from typing import Any
 from django.db import models
 from redis import Redis
 
-from django_zrank.members import batched
+from django_zrank.iteration import batched
 from tests.benchmarks.cores import calls_timed
 from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import percentiles, save

@@ -18,7 +18,7 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from django_zrank.members import batched
+from django_zrank.iteration import batched
 from tests.benchmarks.cores import calls_timed
 from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare, count_calls, figures, percentiles, report, report_rates, save

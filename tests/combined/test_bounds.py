@@ -153,7 +153,7 @@ def test_values_to_count_are_bounded(ranking: Ranking[Any]) -> None:
 
 def test_counts_of_several_shards_share_a_round_trip_as_they_cost(ranking: Ranking[Any]) -> None:
     facet = Bounded.instance().faceting.all[0]
-    steps: Any = CountFacet(facet).query(ranking.view, ranking.store.live)
+    steps: Any = CountFacet(facet).steps(ranking.view, ranking.store.live)
     first = next(steps).calls[0].cost
     assert 0 < 16 * first <= 3000, "few values of 16 shards take one round trip"
     pairs = [part for at in range(60) for part in (b"region:%d" % at, 1)]

@@ -17,9 +17,9 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.codec.layout import Layout
 from django_zrank.combined import making
+from django_zrank.combined.filters import Clause, CombinedFilter
 from django_zrank.combined.keys import registry_of
 from django_zrank.combined.making import MAKE_COMBINED
-from django_zrank.combined.scope import Clause, Scope
 from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
 from django_zrank.queries.counts import Size
@@ -547,8 +547,8 @@ def test_who_was_read_with_tie_bytes_and_without_is_gone_in_both_forms(
     assert store.swap_rebuilt("a")
     states = {5: Change("99", 20.5), 10: Change("99", None)}
     between(lambda trip: apply_changes(store, begin_write(store), [states[trip]]) if trip in states else None)
-    view = CombinedView(store.layout, scope=Scope((Clause(True, "g", ("nobody",)),)))
-    assert store.run(lambda keys: Size().query(view, keys)) == 199
+    view = CombinedView(store.layout, filters=CombinedFilter((Clause(True, "g", ("nobody",)),)))
+    assert store.run(lambda keys: Size().steps(view, keys)) == 199
 
 
 @pytest.mark.part("write_behind")
@@ -565,7 +565,7 @@ def test_scores_that_fall_in_redis_first(
     def fall(trip: int) -> None:
         if begins_at <= trip < 10:
             falls = [(str(101 - trip), -1000)]
-            store.run(ChangeScores(store.layout, "sum", (-(10**6), 10**6), falls).query)
+            store.run(ChangeScores(store.layout, "sum", (-(10**6), 10**6), falls).steps)
 
     fall(0)
     between(fall)

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from django_zrank.combined.scope import Clause, Scope
+from django_zrank.combined.filters import Clause, CombinedFilter
 
 Run = Callable[..., Any]
 
 LAYOUT = "{width = tonumber(ARGV[2]), memberships = true}"
 
 
-def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, width: int = 0) -> list[str]:
+def passing(
+    run: Run, filters: CombinedFilter, sets: list[str], members: list[str], *, width: int = 0
+) -> list[str]:
     code = f"""
         local tests, layout = parse_tests(ARGV[1], KEYS, 1, "root"), {LAYOUT}
         local passes, reply = tester(tests, layout, "root", tonumber(ARGV[3])), {{}}
@@ -26,7 +28,7 @@ def passing(run: Run, scope: Scope, sets: list[str], members: list[str], *, widt
         end
         return reply"""
     keys = [name if name == "group" else f"root:{name}" for name in sets]
-    args = [str(scope), width, 100, *members]
+    args = [str(filters), width, 100, *members]
     return [member.decode() for member in run("tests", code, keys, args, "django_zrank.combined")]
 
 
@@ -51,12 +53,12 @@ def filled(zrank: Redis) -> None:
     ],
 )
 def test_who_passes(run: Run, clauses: list[Clause], sets: list[str], expected: str) -> None:
-    assert "".join(passing(run, Scope(tuple(clauses)), sets, list("1234"))) == expected
+    assert "".join(passing(run, CombinedFilter(tuple(clauses)), sets, list("1234"))) == expected
 
 
 def test_groups_hold_primary_keys(run: Run) -> None:
-    scope = Scope((Clause(False, "g", ("group",)),))
-    assert passing(run, scope, ["group"], ["xxxxxxxx3", "xxxxxxxx1"], width=8) == ["xxxxxxxx3"]
+    filters = CombinedFilter((Clause(False, "g", ("group",)),))
+    assert passing(run, filters, ["group"], ["xxxxxxxx3", "xxxxxxxx1"], width=8) == ["xxxxxxxx3"]
 
 
 def test_the_smallest_ranking_that_holds_all_who_pass(run: Run, zrank: Redis) -> None:

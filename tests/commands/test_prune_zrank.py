@@ -120,7 +120,7 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
 
 def test_every_key_goes_in_pieces(zrank: Redis, old: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them blocks the server for long, however many there are."""
-    zrank.mset({f"zrank:{{{old}}}:seen:{number}": "" for number in range(3000)})
+    zrank.mset({f"zrank:{{{old}}}:remembered:{number}": "" for number in range(3000)})
     sizes: list[int] = []
     call = Store.call
 

@@ -28,4 +28,4 @@ def live(zrank: Redis, store: Store) -> Any:
 
 def ask(store: Store, question: Any, **how: Any) -> Any:
     """The answer to a question about all members, or those of a ranking."""
-    return store.run(partial(question.query, View(store.layout, **how)))
+    return store.run(partial(question.steps, View(store.layout, **how)))

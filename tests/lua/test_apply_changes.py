@@ -64,7 +64,7 @@ def test_refuses_what_a_rebuild_that_went_silent_would_take(zrank: Redis, store:
     start(store, "dead")
     epoch = begin_write(store)
     assert apply_changes(store, epoch, [Change("1", 10)])
-    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", -601 * 10**6)
     assert apply_changes(store, epoch, [Change("1", 10)]) is None
     assert begin_write(store).building == ""
 
@@ -277,9 +277,9 @@ def test_a_note_that_the_index_is_behind_outlives_writes(zrank: Redis, store: St
 
 def test_who_leaves_forgets_whom_it_was_shown(zrank: Redis, store: Store) -> None:
     for member in "12":
-        zrank.zadd(store.keys.seen(member), {"3": 7})
+        zrank.zadd(store.keys.remembered(member), {"3": 7})
     assert apply_changes(store, begin_write(store), [Change("1", None), Change("2", 5)])
-    assert (zrank.exists(store.keys.seen("1")), zrank.exists(store.keys.seen("2"))) == (0, 1)
+    assert (zrank.exists(store.keys.remembered("1")), zrank.exists(store.keys.remembered("2"))) == (0, 1)
 
 
 def test_a_rebuild_gets_what_is_written_and_no_older_row(zrank: Redis, store: Store) -> None:

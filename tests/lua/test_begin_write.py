@@ -42,7 +42,7 @@ def test_refuses_an_index_that_was_never_built(zrank: Redis, store: Store) -> No
 def test_gives_up_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
     start(store, "dead")
     load_rows(store, "dead", [Change("1", 1)])
-    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", -601 * 10**6)
     assert begin_write(store).building == ""
     store.unlink_doomed()
     assert not zrank.exists(shadow(store, "dead"))

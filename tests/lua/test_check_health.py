@@ -40,7 +40,7 @@ def test_a_running_rebuild(store: Store) -> None:
 
 def test_a_rebuild_that_went_silent(zrank: Redis, store: Store) -> None:
     start(store, "dead")
-    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", -601 * 10**6)
     assert store.check_health().building == ""
 
 

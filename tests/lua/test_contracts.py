@@ -52,13 +52,13 @@ def ask_shards(store: Store, question: Any, **how: Any) -> Any:
 def touch_members(store: Store) -> None:
     from django_zrank.idle.touching import Touch
 
-    store.run(Touch(store.layout, ["1", "2"]).query)
+    store.run(Touch(store.layout, ["1", "2"]).steps)
 
 
 def change_scores(store: Store, layout: Layout, changes: list[tuple[str, int]], *key: Any) -> None:
     from django_zrank.write_behind.changes import ChangeScores
 
-    store.run(ChangeScores(layout, "sum", (0, 9), changes, *key).query)
+    store.run(ChangeScores(layout, "sum", (0, 9), changes, *key).steps)
 
 
 def check_counts(store: Store, *args: Any) -> None:
@@ -99,9 +99,11 @@ def idle_store(store: Store) -> Any:
 
 def ask_combined(store: Store, question: Any) -> Any:
     """The answer to a question about the members that pass two filters, which no facet covers."""
-    scope, view = (import_module(f"django_zrank.combined.{name}") for name in ("scope", "view"))
-    tested = scope.Scope((scope.Clause(False, "r", ("region:kantou",)), scope.Clause(True, "g", ("live",))))
-    return store.run(partial(question.query, view.CombinedView(store.layout, scope=tested)))
+    filters, view = (import_module(f"django_zrank.combined.{name}") for name in ("filters", "view"))
+    tested = filters.CombinedFilter(
+        (filters.Clause(False, "r", ("region:kantou",)), filters.Clause(True, "g", ("live",)))
+    )
+    return store.run(partial(question.steps, view.CombinedView(store.layout, filters=tested)))
 
 
 CALLS: dict[str, Callable[[Store], Any]] = {
@@ -305,7 +307,7 @@ def test_the_caller_passes_what_the_header_lists(script: Script, layout: Layout)
             assert len(given) == len(listed)
     roots = {"live", "shadow", "root", "ranking"}
     names = {
-        "seen": "seen:1",
+        "remembered": "remembered:1",
         "once": f"once:{sha256(b'k').hexdigest()[:32]}",
         "group": "group:live",
         "joined": "group:live:joined",

@@ -23,9 +23,9 @@ def test_gives_way_to_a_later_rebuild(zrank: Redis, store: Store) -> None:
 
 def test_is_a_sign_of_life(zrank: Redis, store: Store) -> None:
     start(store, "next")
-    zrank.hset(store.keys.meta, "seen", 1)
+    zrank.hset(store.keys.meta, "heartbeat", 1)
     load_rows(store, "next", [Change("1", 1)])
-    assert int(zrank.hget(store.keys.meta, "seen")) > 10**15
+    assert int(zrank.hget(store.keys.meta, "heartbeat")) > 10**15
 
 
 @pytest.mark.parametrize(

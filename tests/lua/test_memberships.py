@@ -141,7 +141,7 @@ class Model:
     def dead(self) -> None:
         """A rebuild that was silent for long is cleared by the next write that begins."""
         if self.snapshot is not None:
-            self.client.hincrby(self.store.keys.meta, "seen", -601 * 10**6)
+            self.client.hincrby(self.store.keys.meta, "heartbeat", -601 * 10**6)
             begin_write(self.store)
             self.snapshot, self.shadow = None, {}
 

@@ -13,13 +13,13 @@ HOUR = 3600 * 10**6
 def show(store: Store, *members: str, span: int = HOUR) -> str:
     """Remember them, and return the key."""
     store.run(lambda keys: remember_shown(keys, "7", span, members))
-    return store.live.seen("7")
+    return store.live.remembered("7")
 
 
 def test_those_whose_time_is_over_are_forgotten(store: Store, zrank: Redis) -> None:
     seconds, _ = zrank.time()  # type: ignore[misc]
     later = (seconds + 100) * 10**6
-    zrank.zadd(store.live.seen("7"), {"1": seconds * 10**6 - 1, "3": later + 2, "4": later + 1})
+    zrank.zadd(store.live.remembered("7"), {"1": seconds * 10**6 - 1, "3": later + 2, "4": later + 1})
     assert zrank.zrange(show(store, "9"), 0, -1) == [b"4", b"3", b"9"]
 
 

@@ -28,7 +28,7 @@ def test_a_polite_one_waits_for_a_rebuild_that_is_alive(zrank: Redis, store: Sto
     assert start(store, "running")
     assert not start(store, "polite", polite=True)
     assert load_rows(store, "running", [Change("1", 1)])
-    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", -601 * 10**6)
     assert start(store, "polite", polite=True)
     assert not load_rows(store, "running", [Change("1", 1)])
 
@@ -45,7 +45,7 @@ def test_one_for_another_server_does_not_begin(store: Store) -> None:
 
 def test_a_clock_that_was_ahead_keeps_nobody_from_beginning(zrank: Redis, store: Store) -> None:
     assert start(store, "died")
-    zrank.hincrby(store.keys.meta, "seen", 365 * 86400 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", 365 * 86400 * 10**6)
     assert start(store, "polite", polite=True)
 
 

@@ -11,7 +11,7 @@ from django_zrank.codec.layout import Layout
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.pages import PageAround, PageAt
-from django_zrank.queries.positions import BarePosition, Locate
+from django_zrank.queries.positions import Locate, PositionByCommand
 from django_zrank.queries.view import View
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
@@ -38,7 +38,7 @@ def draws(question: Any) -> bool:
 @pytest.mark.parametrize("ranking", ["", "region:x"])
 @pytest.mark.parametrize(
     "question",
-    [BarePosition("7"), Size(), Locate(["7"]), PageAt(0, 1), PageAround("7", 1), Draw("7", 1, [(1, 1)])],
+    [PositionByCommand("7"), Size(), Locate(["7"]), PageAt(0, 1), PageAround("7", 1), Draw("7", 1, [(1, 1)])],
     ids=lambda question: type(question).__name__,
 )
 def test_whoever_believes_in_the_old_build_is_told_of_the_new_one(
@@ -55,9 +55,9 @@ def test_whoever_believes_in_the_old_build_is_told_of_the_new_one(
         load_rows(store, building, [Change(member, int(member), b"region:x") for member in members])
         believed = store.live.build
         assert store.swap_rebuilt(building)
-    right = store.run(partial(question.query, view))
+    right = store.run(partial(question.steps, view))
     store.believe(believed)
-    found = store.run(partial(question.query, view))
+    found = store.run(partial(question.steps, view))
     # Whom a draw finds is left to chance.
     assert found.candidates == right.candidates if draws(question) else found == right
     assert store.live.build == "second"

@@ -10,8 +10,9 @@ from hashlib import sha1
 from typing import Any, Final
 from unittest import mock
 
+from django_zrank import builds
 from django_zrank.index import RankIndex
-from django_zrank.redis import scripts, trust
+from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
 from django_zrank.sync import health, marks, push, rebuild
@@ -97,7 +98,7 @@ def _no_traces() -> Iterator[None]:
     """Neither a health check nor a drain compares them."""
     with (
         mock.patch.object(health, "has_all", return_value=True),
-        mock.patch.object(trust, "has_all", return_value=True),
+        mock.patch.object(builds, "has_all", return_value=True),
         _write("if not traces_since(traces, trace) then", "if false then"),
     ):
         yield

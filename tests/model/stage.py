@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.core.management import call_command
 
-from django_zrank.redis import trust
+from django_zrank import builds
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine_holder, repair
@@ -93,7 +93,7 @@ class Stage:
     def play(self, step: str) -> None:
         """Let one step of the model happen."""
         # Of other processes: what one has read within a second, and whether its last push has failed.
-        trust.forget(INDEX)
+        builds.forget(INDEX)
         breaker.forget()
         if step in self.faults:
             self.faults[step]()

@@ -9,7 +9,7 @@ __all__ = ["EQUIVALENT"]
 _SPEED: Final = "What follows does the same, and takes longer."
 
 EQUIVALENT: Final[dict[str, str]] = {
-    "push.py forget: without `trust.forget(index)`": (
+    "push.py forget: without `builds.forget(index)`": (
         "A note that was read before the build disagrees with it, and is read again."
     ),
     "push.py Push.apply: without `return []`": "A function that ends returns None, and no members are left.",

@@ -175,7 +175,7 @@ def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
             cursor.execute(mark, [str(number)])
             cursor.execute(batch, [number])
     for number in range(count):
-        zrank.set(f"zrank:{{nobodys}}:seen:{number}", "")
+        zrank.set(f"zrank:{{nobodys}}:remembered:{number}", "")
     said += run("prune_zrank", "nobodys", "--dry-run") + run("prune_zrank", "nobodys")
     # Numbers of seconds have a point.
     counts = re.findall(r"(?<![-\d.:])(\d+) ([a-z]+)", said)

@@ -152,5 +152,5 @@ def test_no_order_leaves_a_trace_in_another_index(redis: EmbeddedServer, tmp_pat
     project = Project(tmp_path, redis.url, files, live=False)
     (said, *_) = project.run("erase.py", EVERY=every).splitlines()
     kinds, found = json.loads(said)
-    assert {"group", "seen", "recent", "pending", "touched"} <= set(kinds)
+    assert {"group", "remembered", "recent", "pending", "touched"} <= set(kinds)
     assert found == {}

@@ -87,9 +87,9 @@ def meta(site: tuple[Project, Redis]) -> Iterator[str]:
             deadline, silent = monotonic() + 20, 0
             while silent < 3:
                 assert monotonic() < deadline, "its heartbeats go on"
-                client.hset(meta, "seen", 1)  # time passes for Redis, too
+                client.hset(meta, "heartbeat", 1)  # time passes for Redis, too
                 sleep(0.2)
-                silent = silent + 1 if client.hget(meta, "seen") == "1" else 0
+                silent = silent + 1 if client.hget(meta, "heartbeat") == "1" else 0
             yield meta
         finally:
             process.kill()

@@ -47,7 +47,7 @@ def pattern(key: str) -> re.Pattern[str]:
         "…:large": "zrank:{player}:combined_filters:large",
         "…:sizes": "zrank:{player}:combined_filters:sizes",
         "zrank:{player}:pending:7": "zrank:{player}:pending:<number>",
-        "zrank:{player}:seen:7": "zrank:{player}:seen:<number>",
+        "zrank:{player}:remembered:7": "zrank:{player}:remembered:<number>",
     }.get(key, key)
     spelled = spelled.replace("<root>", "zrank:{player}:<build>").replace("player", NAME)
     text = re.escape(spelled).replace("<build>", r"[0-9a-f]{8}-[0-9a-f]+").replace("<number>", r"\d+")

@@ -240,7 +240,7 @@ class Site:
         self.sync()
 
     def update_beside_a_dead_rebuild(self) -> None:
-        self.client.hset(f"zrank:{{{WIDE}}}:meta", mapping={"building": "dead-1", "seen": "1"})
+        self.client.hset(f"zrank:{{{WIDE}}}:meta", mapping={"building": "dead-1", "heartbeat": "1"})
         self.update()
 
     def increment(self) -> None:

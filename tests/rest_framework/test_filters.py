@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from django_zrank.combined import scope
+from django_zrank.combined import filters
 from django_zrank.rest_framework.viewsets import LeaderboardViewSet
 from django_zrank.testing import sync_now
 from tests.rest_framework.urls import Pairs, Regional
@@ -372,7 +372,7 @@ def test_values_that_make_too_many_combinations(
     client: APIClient, regions: list[Player], caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync_now(Pairs)
-    monkeypatch.setattr(scope, "MOST_RANKINGS", 4)
+    monkeypatch.setattr(filters, "MOST_RANKINGS", 4)
     assert client.get("/pairs/board/?bio=a,b&is_active=true,false").status_code == 200
     for query in ("bio=a,b,c&is_active=true,false", "bio=a,b,c,d,e&is_active=true"):
         response = client.get(f"/pairs/board/?{query}")

@@ -12,10 +12,10 @@ from django.db.models import F
 from redis import Redis
 
 from django_zrank import IndexUnavailable
+from django_zrank.builds import recorded
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt
 from django_zrank.models import Batch, Build, Mark
 from django_zrank.recent import Recent
-from django_zrank.redis.trust import recorded
 from django_zrank.signals import drained, drift_found, rebuilt, repaired
 from django_zrank.store import Health, Store
 from django_zrank.sync import drain as drain_module

@@ -17,10 +17,10 @@ from django.utils import timezone
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.builds import recorded
 from django_zrank.combined import making
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
 from django_zrank.models import Batch, Build, Job, Mark
-from django_zrank.redis.trust import recorded
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
@@ -121,7 +121,7 @@ def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
     with pytest.raises(StillRanked, match=str(MEMBER)):
         erase(MEMBER)
     kinds = {key.split("}:")[1].partition(":")[0] for key in keys_with(zrank, *SPELLINGS)}
-    assert kinds >= {"recent", "pending", "touched", "group", "seen", "combined_filter"}
+    assert kinds >= {"recent", "pending", "touched", "group", "remembered", "combined_filter"}
     assert keys_with(zrank, *SPELLINGS) == before
 
     Ticket.objects.filter(pk=MEMBER).delete()
@@ -133,7 +133,7 @@ def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
     removed = erased.removed
     assert removed["pending"] in (1, 2)  # its change, and what the flush took unless that is settled by now
     assert removed["group"] == 2
-    assert removed["seen"] == 9  # lists of others; its own went when it left
+    assert removed["remembered"] == 9  # lists of others; its own went when it left
     assert removed["touched"] == 1
     assert removed["marks"] in (1, 2, 3)  # those of the deletion and of a flush may wait, too
     assert erased.remains.keys() == {"batches", "idempotency keys"}
@@ -300,7 +300,7 @@ def test_whom_a_member_was_shown_is_forgotten_when_it_leaves(zrank: Redis, how: 
     for player in players[:2]:
         NicknameRank.ranking.recommend(player, 3, band=99, remember=timedelta(days=9))
     pk = players[0].pk
-    leaving, staying = (NicknameRank.ranking.store.keys.seen(player.pk) for player in players[:2])
+    leaving, staying = (NicknameRank.ranking.store.keys.remembered(player.pk) for player in players[:2])
     assert zrank.exists(leaving, staying) == 2
     if how == "save":
         players[0].score = None

@@ -8,11 +8,10 @@ import pytest
 from django.db import models
 from redis import Redis
 
-from django_zrank import IndexUnavailable, RankIndex
+from django_zrank import IndexUnavailable, RankIndex, builds
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnhealthy, NotBuilt, RebuildSuperseded
 from django_zrank.models import Batch, Build
-from django_zrank.redis import trust
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine, repair
@@ -42,15 +41,15 @@ def test_at_rest(rebuilds: list[RankIndex]) -> None:
 
 
 def test_a_rebuild_after_the_note_was_read_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = trust.recorded
+    recorded = builds.recorded
 
     def read_then_rebuild(part: RankIndex) -> Build:
         row = recorded(part)
-        monkeypatch.setattr(trust, "recorded", recorded)
+        monkeypatch.setattr(builds, "recorded", recorded)
         rebuild(INDEX)
         return row
 
-    monkeypatch.setattr(trust, "recorded", read_then_rebuild)
+    monkeypatch.setattr(builds, "recorded", read_then_rebuild)
     assert examine(INDEX) is Status.HEALTHY
 
 
@@ -125,7 +124,7 @@ def test_a_first_build_that_was_killed_is_done_again(zrank: Redis, rebuilds: lis
     zrank.flushall()
     store = INDEX.ranking.store
     start(store, "killed")
-    zrank.hincrby(store.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(store.keys.meta, "heartbeat", -601 * 10**6)
     assert repair(INDEX) is Status.EMPTY
     assert rebuilds == [INDEX]
     assert examine(INDEX) is Status.HEALTHY

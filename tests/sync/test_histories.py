@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.db import connection, connections
 from redis import Redis
 
+from django_zrank.builds import recorded
 from django_zrank.exceptions import IndexUnavailable, RebuildSuperseded
 from django_zrank.models import Batch, Build, Mark
-from django_zrank.redis.trust import recorded
 from django_zrank.store import Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine, repair

@@ -390,8 +390,8 @@ def test_superseded_by_a_machine_that_is_rolled_back_with_its_memory(
 
 def silence(client: Redis) -> None:
     """Let the running rebuild have been silent for longer than its lease."""
-    seen = client.hget(STORE.keys.meta, "seen")
-    client.hset(STORE.keys.meta, "seen", int(seen or 0) - 601 * 1_000_000)
+    seen = client.hget(STORE.keys.meta, "heartbeat")
+    client.hset(STORE.keys.meta, "heartbeat", int(seen or 0) - 601 * 1_000_000)
 
 
 def test_what_a_dead_one_left_is_cleared_by_a_push(zrank: Redis) -> None:

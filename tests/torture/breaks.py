@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
+from django_zrank import builds
 from django_zrank.queries.request import Call
-from django_zrank.redis import scripts, sending, trust
+from django_zrank.redis import scripts, sending
 from django_zrank.shards import routing
 from django_zrank.store import Health, Store
 from django_zrank.sync import health, marks
@@ -70,7 +71,7 @@ def _no_term() -> None:
     lock, batch_of = marks.lock, marks.batch_of
 
     def any_term(index: Any, build: str, term: int) -> Any:
-        return lock(index, build, trust.recorded(index).term)
+        return lock(index, build, builds.recorded(index).term)
 
     def without_term(index: Any, of: Any, written: Any) -> Any:
         return batch_of(index, of, written._replace(term=0))

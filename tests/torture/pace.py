@@ -38,11 +38,11 @@ def slow_down(chance: random.Random) -> None:
         setattr(Store, name, _pausing(getattr(Store, name), chance, often))
 
 
-def _pausing(query: Callable[..., Any], chance: random.Random, often: float) -> Callable[..., Any]:
+def _pausing(steps: Callable[..., Any], chance: random.Random, often: float) -> Callable[..., Any]:
     def pausing(self: Store, *args: Any, **kwargs: Any) -> Iterator[Any]:
         args = tuple(list(arg) if hasattr(arg, "__next__") else arg for arg in args)
         pause(chance, often)
-        result = yield from query(self, *args, **kwargs)
+        result = yield from steps(self, *args, **kwargs)
         pause(chance, often)
         return result
 

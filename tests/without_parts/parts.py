@@ -102,7 +102,7 @@ PARTS: Final = {
             "tests/test_candidates.py",
             "tests/test_ceiling_of_reads.py",
         ),
-        r"zrank\.combined\b|CombinedView|\b(Scope|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
+        r"zrank\.combined\b|CombinedView|\b(CombinedFilter|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
         r"|FilterNotReady|max_scan|max_combined_filter|filter_timeout",
         ((_INDEX, "combined_filters.append"),),
     ),

@@ -21,6 +21,6 @@ local function names_key(root)
 end
 
 -- The members that were shown to a member, by the key of the versions.
-local function seen_key(recent, member)
-  return string.sub(recent, 1, -#'recent' - 1) .. 'seen:' .. member
+local function remembered_key(recent, member)
+  return string.sub(recent, 1, -#'recent' - 1) .. 'remembered:' .. member
 end

@@ -7,10 +7,10 @@ local function holds(meta, field, value)
   return state[1] == value and state[2] == identity()
 end
 
--- True if a rebuild whose last heartbeat was 'seen' counts as dead, after 'lease' seconds. One from the future came from a
+-- True if a rebuild whose last 'heartbeat' counts as dead, after 'lease' seconds. One from the future came from a
 -- clock that has been set back since, so it doesn't count.
-local function is_silent(seen, lease)
-  return math.abs(clock() - (seen or 0)) > lease * 1000000
+local function is_silent(heartbeat, lease)
+  return math.abs(clock() - (heartbeat or 0)) > lease * 1000000
 end
 
 -- The version after the newest one. Versions only count, independent of any clock.

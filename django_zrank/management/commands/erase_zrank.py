@@ -19,7 +19,7 @@ _NOUNS: Final = {
     "pending": "pending change,pending changes",
     "touched": "touch,touches",
     "group": "group,groups",
-    "seen": "list of shown members,lists of shown members",
+    "remembered": "list of shown members,lists of shown members",
     "combined_filter": "combined_filter,combined_filters",
     "marks": "mark,marks",
 }

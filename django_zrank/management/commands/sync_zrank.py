@@ -14,7 +14,7 @@ from django.apps import apps
 from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
-from ...declaration import Declaration
+from ...declaration import Index
 from ...exceptions import ZRankError
 from ...extension import companions
 from ...sync.health import Status, examine, obstacle
@@ -71,7 +71,7 @@ class Command(IndexCommand):
         if failed:
             raise CommandError("Not every index is up to date.")
 
-    def report(self, index: Declaration, done: Synced) -> None:
+    def report(self, index: Index, done: Synced) -> None:
         self.say(f"{index.name}: {done}")
 
 

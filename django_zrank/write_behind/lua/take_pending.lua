@@ -21,7 +21,7 @@ local meta, pending = KEYS[1], KEYS[2]
 local term, flushed, had, limit, few, many, lease, rule = unpack(ARGV, 1, 8)
 flushed, limit, few, many = tonumber(flushed), tonumber(limit), tonumber(few), tonumber(many)
 
-local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'seen',
+local state = redis.call('HMGET', meta, 'server', 'term', 'taken', 'settled', 'kept', 'took', 'applied', 'building', 'heartbeat',
   'cursor', 'rule', 'held', 'carried')
 if state[2] ~= term or state[1] ~= identity() then
   return {'superseded'}

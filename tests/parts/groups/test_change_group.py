@@ -44,7 +44,7 @@ def test_members_whose_time_is_over_are_new_and_are_not_removed(zrank: Redis, st
 def test_they_are_forgotten_some_at_a_time(
     zrank: Redis, store: Store, now: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "_PART", 3)
+    monkeypatch.setattr(groups, "_PIECE", 3)
     zrank.zadd(store.keys.group("live"), {str(pk): now - pk for pk in range(10)})
     assert change(store, [20], MINUTE) == 1
     assert zrank.zcard(store.keys.group("live")) == 8

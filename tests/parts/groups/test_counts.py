@@ -111,7 +111,7 @@ def test_counts_are_exact_through_joining_leaving_and_expiry(
     zrank: Redis, declared: type[RankIndex], shards: int, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the members become in the meantime, and however many expire between two calls."""
-    monkeypatch.setattr(groups, "_PART", part)
+    monkeypatch.setattr(groups, "_PIECE", part)
     chance = Random(f"{declared.name}-{shards}-{part}")
     index = declared if shards == 1 else sharded(declared, shards)
     rows = {pk: random_row(chance) for pk in range(40)}
@@ -160,7 +160,7 @@ def write(
 
 
 def test_more_values_than_one_call_looks_at(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_PART", 100)
+    monkeypatch.setattr(groups, "_PIECE", 100)
     populate(CountedRank, {pk: ROW | {"points": 1, "region": f"r{pk % 700}"} for pk in range(1400)})
     show = CountedRank.group("live")
     show.add(range(1400))

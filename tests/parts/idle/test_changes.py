@@ -52,9 +52,9 @@ def test_the_rule_is_noted_though_the_server_was_identified_for_a_touch(videos: 
     """A change within a millisecond of one that notes no rule."""
     keys, member = STORE.live, str(videos[0].pk)
     STORE.client.hdel(keys.meta, "rule", "identified")
-    touch = next(Touch(INDEX.layout, [member]).query(keys))
+    touch = next(Touch(INDEX.layout, [member]).steps(keys))
     change = next(
-        ChangeScores(INDEX.layout, INDEX.noted_rule, (0, 100), [(member, 5)], "once", 60).query(keys)
+        ChangeScores(INDEX.layout, INDEX.noted_rule, (0, 100), [(member, 5)], "once", 60).steps(keys)
     )
     _, changed = send_all(STORE.client, (*touch.calls, *change.calls), atomic=True)
     # Both are sent again to a server that doesn't know the script of the touch.

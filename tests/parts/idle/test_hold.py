@@ -15,5 +15,5 @@ def test_a_touch_of_many_is_cut(zrank: Redis, layout: Layout) -> None:
     store = built(layout)
     members = [*map(str, range(LIMIT - 2)), "missing", "absent"]
     with watched(zrank) as costs:
-        assert store.run(Touch(layout, members).query) == (members[-2:], members[:-2])
+        assert store.run(Touch(layout, members).steps) == (members[-2:], members[:-2])
     assert max(costs) <= CEILING

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_zrank import RankIndex
-from django_zrank.queries.query import Query, Question
+from django_zrank.queries.steps import Question, Steps
 from django_zrank.queries.view import View
 from django_zrank.redis import reader_of
 from django_zrank.shards.members import Shards
@@ -31,13 +31,13 @@ class Both:
     rounds: int = 0
     """The round trips of the newest answer."""
 
-    def run(self, query: Query[Any], after: Callable[[int], Any] = lambda rounds: None) -> Any:
+    def run(self, steps: Steps[Any], after: Callable[[int], Any] = lambda rounds: None) -> Any:
         """The answer to a query; ``after`` is called after each round trip, with their number."""
         self.rounds = 0
         replies: Any = None
         while True:
             try:
-                request = query.send(replies)
+                request = steps.send(replies)
             except StopIteration as end:
                 return end.value
             self.rounds += 1
@@ -48,7 +48,7 @@ class Both:
         return self.run(over_shards(question, view, self.shards))
 
     def of_whole(self, question: Question[Any], view: View) -> Any:
-        return self.run(question.query(view, self.whole.live))
+        return self.run(question.steps(view, self.whole.live))
 
     def add_to_group(self, name: str, members: Iterable[str]) -> None:
         for member in members:

@@ -18,8 +18,8 @@ from django_zrank import RankIndex
 from django_zrank.cluster.client import Cluster as ClusterClient
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
-from django_zrank.queries.query import drive
 from django_zrank.queries.request import Request
+from django_zrank.queries.steps import drive
 from django_zrank.redis import reader_of, sending
 from django_zrank.registry import registry
 from django_zrank.store import Store
@@ -118,7 +118,7 @@ def test_a_node_that_hangs(three: Cluster, index: type[RankIndex], number: int) 
         for pk in REGIONS:
             part = index.instance().holder_of(str(pk))
             if part not in own:
-                drive(reader_of(part).requiring_health(), reader_of(part).send)
+                drive(reader_of(part).requiring_healthy_server(), reader_of(part).send)
                 assert index.ranking.score(pk) == pk
     finally:
         node.thaw()
@@ -297,11 +297,11 @@ def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex])
         node.ask("CONFIG", "RESETSTAT")
     for part in index.instance().holders:  # as if it were shown to one of each shard
         store = Store.of(part)
-        store.client.zadd(store.keys.seen("x"), {"1": 2**60, "2": 2**60})
-    assert index.erase(1).removed == {"group": 1, "seen": SHARDS}
+        store.client.zadd(store.keys.remembered("x"), {"1": 2**60, "2": 2**60})
+    assert index.erase(1).removed == {"group": 1, "remembered": SHARDS}
     for part in index.instance().holders:
         store = Store.of(part)
-        assert store.client.zrange(store.keys.seen("x"), 0, -1) == [b"2"]
+        assert store.client.zrange(store.keys.remembered("x"), 0, -1) == [b"2"]
     assert 1 not in index.group("few")
     assert 2 in index.group("few")
     assert {node.ask("INFO", "commandstats")["cmdstat_scan"]["calls"] for node in three.nodes} == {1}

@@ -194,7 +194,7 @@ def test_those_drawn_are_remembered_and_come_again_when_nobody_else_is_left() ->
     assert {*first, *second, *third} == {*map(str, range(1, 10))} - {"5"}
     assert set(third[2:]) <= {*first}
     own = both.shards.own("5")
-    assert both.whole.client.zcard(own.seen("5")) == 8
+    assert both.whole.client.zcard(own.remembered("5")) == 8
 
 
 def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None:
@@ -307,7 +307,7 @@ def test_most_of_a_side_leave_between_two_rounds() -> None:
         if rounds == 2:
             both.whole.client.zremrangebyscore(keys.root, 1501, 2900)
 
-    sample = both.run(question.query(view, keys), leave)
+    sample = both.run(question.steps(view, keys), leave)
     assert both.rounds > 2
     found = {*drawn(sample)}
     assert {str(pk) for pk in range(30, 1500, 30)} | {str(pk) for pk in range(2910, 3001, 30)} <= found

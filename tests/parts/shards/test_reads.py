@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from django_zrank import RankIndex
 from django_zrank.methods import methods
 from django_zrank.queries.pages import PageAbove, PageAround, PageAt, PageBeside, PageBetween
-from django_zrank.queries.positions import BarePosition, Locate, Placements
+from django_zrank.queries.positions import Locate, Placements, PositionByCommand
 from django_zrank.queries.view import View
 from django_zrank.shards import queries
 from django_zrank.shards.queries import over_shards
@@ -178,16 +178,16 @@ def levels(count: int, each: int) -> dict[Any, dict[str, Any]]:
 @pytest.mark.usefixtures("zrank")
 def test_round_trips_are_counted() -> None:
     both, view = divide(Bare, 16, levels(6000, 50)), Bare.ranking.view.by("ordinal")
-    both.of_shards(BarePosition("7"), view)
+    both.of_shards(PositionByCommand("7"), view)
     assert both.rounds == 2
-    position = both.of_whole(BarePosition("7"), view)
+    position = both.of_whole(PositionByCommand("7"), view)
     for sort_key, rounds in ((0.0, b"7"), 1), ((1.0, b"7"), 3):
-        assert both.of_shards(BarePosition("7", sort_key), view) == position
+        assert both.of_shards(PositionByCommand("7", sort_key), view) == position
         assert both.rounds == rounds
         located = Locate(["7"], [sort_key], checked=True)
         assert both.of_shards(located, view.by(KEEPING)).found[0].before == 120
         assert both.rounds == rounds
-    assert both.of_shards(BarePosition("none", (0.0, b"none")), view) is None
+    assert both.of_shards(PositionByCommand("none", (0.0, b"none")), view) is None
     both.of_shards(PageAt(0, 10), view)
     assert both.rounds == 1
     both.of_shards(PageAround("3777", 10), view)

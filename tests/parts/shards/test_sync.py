@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 from redis import Redis
 from redis.crc import key_slot
 
-from django_zrank import RankIndex
+from django_zrank import RankIndex, builds
+from django_zrank.builds import recorded
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Batch, Build, Mark
 from django_zrank.recent import Recent
-from django_zrank.redis import trust
-from django_zrank.redis.trust import recorded
 from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
@@ -148,9 +147,9 @@ def test_rows_are_read_once_for_all_shards(players: RankIndex, django_assert_num
 
 
 def test_the_notes_of_all_shards_are_read_together(players: RankIndex) -> None:
-    trust.forget(players)
+    builds.forget(players)
     for part in players.holders:
-        trust.forget(part)
+        builds.forget(part)
     with CaptureQueriesContext(connection) as queries:
         push(players, range(1, 41))
     assert sum(Build._meta.db_table in query["sql"] for query in queries) == 1

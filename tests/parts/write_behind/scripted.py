@@ -18,7 +18,7 @@ RULE = "sum:level:0"
 
 
 def change(store: PendingStore, changes: dict[str, int]) -> None:
-    found = store.run(ChangeScores(PLAIN, store.rule, (-(10**6), 10**6), list(changes.items())).query)
+    found = store.run(ChangeScores(PLAIN, store.rule, (-(10**6), 10**6), list(changes.items())).steps)
     assert found.outcome == "done"
 
 

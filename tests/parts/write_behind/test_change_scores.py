@@ -27,7 +27,7 @@ def ask(
     store: PendingStore, changes: dict[str, int], key: str = "", limits: tuple[int, int] = (-100, 100)
 ) -> Changed:
     question = ChangeScores(store.layout, store.rule, limits, [*changes.items()], key, 60)
-    found: Changed = store.run(question.query)
+    found: Changed = store.run(question.steps)
     return found
 
 
@@ -193,7 +193,7 @@ def ask_at_once(store: PendingStore, *changes: int, rule: str = RULE) -> list[An
     """Change the scores of the first members in the same moment in which the server has been looked at."""
     members = [(str(n), change) for n, change in enumerate(changes, 1)]
     question = ChangeScores(PLAIN, rule, (-100, 100), members)
-    (call,) = next(question.query(store.live)).calls
+    (call,) = next(question.steps(store.live)).calls
     store.client.script_load(INCREMENT_SCORES.source)
     identify = Call("EVAL", (), (IDENTIFY, 1, store.keys.meta))
     _, found = send_all(store.client, (identify, call), atomic=True)
@@ -380,7 +380,7 @@ def test_a_score_that_tie_bytes_make_exact_is_beyond_what_changes(
     zrank.hset(scores.live.memberships, "2", wide)  # type: ignore[arg-type]
     for changes in ({"2": 5}, {"1": 5, "2": 5}, {"2": -5}, {"1": 5, "2": -5}):
         question = ChangeScores(scores.layout, RULE, (-100, 100), [*changes.items()], key, 60, faceted=False)
-        found: Changed = scores.run(question.query)
+        found: Changed = scores.run(question.steps)
         assert (found.outcome, found.results) == ("beyond", ["2"])
     assert pending(scores) == {}
 

@@ -250,7 +250,7 @@ def test_a_flush_that_the_database_knows_nothing_of_is_not_written(
 def submit(value: int, rule: str, video: Video) -> None:
     """As another release does."""
     question = ChangeScores(PLAIN, rule, (0, 1000), [(str(video.pk), value)])
-    assert ruled(INDEX.name, PLAIN, rule).run(question.query).outcome == "done"
+    assert ruled(INDEX.name, PLAIN, rule).run(question.steps).outcome == "done"
 
 
 @pytest.mark.parametrize(("views", "left"), [(50, 0), (10, 1)], ids=["known", "unknown"])

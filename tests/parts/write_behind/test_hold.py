@@ -20,13 +20,13 @@ def test_a_rebuild_at_most_doubles_the_commands_of_an_increment(
 ) -> None:
     store = built(layout)
     ask = ChangeScores(layout, "sum", (0, 10**9), [(str(pk), 1) for pk in range(100)], key, 60)
-    store.run(ask.query)
+    store.run(ask.steps)
     zrank.delete(once_key(store.keys, key))
-    idle = commands_of(zrank, lambda: store.run(ask.query))
+    idle = commands_of(zrank, lambda: store.run(ask.steps))
     zrank.delete(once_key(store.keys, key))
     start(store, "b")
     assert load_rows(store, "b", changes(layout))
-    assert commands_of(zrank, lambda: store.run(ask.query)) <= 2 * idle + 10
+    assert commands_of(zrank, lambda: store.run(ask.steps)) <= 2 * idle + 10
     totals = {pk: zrank.zscore(shadow(store, "b"), str(pk)) for pk in (1, 99)}
     assert layout.memberships or totals == {1: 2, 99: 100}
 

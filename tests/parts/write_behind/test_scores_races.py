@@ -11,10 +11,10 @@ import pytest
 from django.db import transaction
 
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
+from django_zrank.builds import recorded
 from django_zrank.exceptions import Busy
 from django_zrank.models import Batch, Build
 from django_zrank.recent import Recent
-from django_zrank.redis.trust import recorded
 from django_zrank.sync import upkeep
 from django_zrank.sync.health import examine, repair
 from django_zrank.sync.marks import replay

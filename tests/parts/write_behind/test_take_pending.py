@@ -205,7 +205,7 @@ def test_flushes_wait_for_a_rebuild_that_is_alive(scores: PendingStore, zrank: R
             break
     assert number == 64
     assert pending(scores) == {"1": 1}
-    zrank.hincrby(scores.keys.meta, "seen", -601 * 10**6)
+    zrank.hincrby(scores.keys.meta, "heartbeat", -601 * 10**6)
     assert take(scores, number)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_zrank.redis.trust import recorded
+from django_zrank.builds import recorded
 from django_zrank.sync.drain import drain
 from django_zrank.sync.verify import verify
 from django_zrank.write_behind.flush import flush

@@ -1,5 +1,5 @@
-"""Queries: generators that yield steps, are sent their outcomes, and return the answer; for blocking code and for
-coroutines alike."""
+"""Steps to an answer: generators that yield each step, are sent its outcome, and return the answer; for blocking code
+and for coroutines alike."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "IS_SYNC",
     "Once",
-    "Query",
     "Question",
     "Send",
     "Several",
     "Step",
+    "Steps",
     "drive",
     "merged",
     "one",
@@ -49,23 +49,23 @@ class Once:
     """
 
     key: Hashable
-    begin: Callable[[Any], Query[Any]]
+    begin: Callable[[Any], Steps[Any]]
     is_due: Callable[[Any], bool]
 
 
 Step: TypeAlias = "Request | Blocking[Any] | Once"
 
-Query: TypeAlias = Generator[Step, Any, Answer]
+Steps: TypeAlias = Generator[Step, Any, Answer]
 """Yields steps, is sent their outcomes (of a request, which is a round trip, the replies to its calls), and returns the
 answer."""
 
 Send: TypeAlias = Callable[[Request], list[Any]]
 
 
-def drive(query: Query[Answer], send: Send) -> Answer:
+def drive(steps: Steps[Answer], send: Send) -> Answer:
     """Take the steps one by one, and return the answer."""
     try:
-        step = next(query)
+        step = next(steps)
         while True:
             try:
                 if isinstance(step, Request):
@@ -74,22 +74,22 @@ def drive(query: Query[Answer], send: Send) -> Answer:
                     outcome = step.call()
                 else:
                     outcome = drive(step.begin(None), send) if step.is_due(None) else None
-            except Exception as error:  # noqa: BLE001 - the query may know what to do about it
-                step = query.throw(error)
+            except Exception as error:  # noqa: BLE001 - the generator may know what to do about it
+                step = steps.throw(error)
             else:
-                step = query.send(outcome)
+                step = steps.send(outcome)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
 
-def one(call: Call, **how: bool) -> Query[Any]:
+def one(call: Call, **how: bool) -> Steps[Any]:
     """Return the reply to one call; ``how``: attributes of its request."""
     (reply,) = yield Request((call,), **how)
     return reply
 
 
-def together(queries: Sequence[Query[Answer]], *, at_once: int | None = None) -> Query[list[Answer]]:
-    """Return the answers of several queries side by side: what they request shares round trips, what blocks is called
+def together(several: Sequence[Steps[Answer]], *, at_once: int | None = None) -> Steps[list[Answer]]:
+    """Return the answers of several side by side: what they request shares round trips, what blocks is called
     in one thread. An error ends all of them. None of them may yield a :class:`Once`.
 
     ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
@@ -99,7 +99,7 @@ def together(queries: Sequence[Query[Answer]], *, at_once: int | None = None) ->
 
     def advance(at: int, outcome: Any) -> None:
         try:
-            step = queries[at].send(outcome)
+            step = several[at].send(outcome)
         except StopIteration as end:
             answers[at] = end.value
         else:
@@ -108,7 +108,7 @@ def together(queries: Sequence[Query[Answer]], *, at_once: int | None = None) ->
             else:
                 blocking[at] = step.call  # type: ignore[union-attr]
 
-    for at in range(len(queries)):
+    for at in range(len(several)):
         advance(at, None)
     while waiting or blocking:
         if blocking:
@@ -124,7 +124,7 @@ def together(queries: Sequence[Query[Answer]], *, at_once: int | None = None) ->
         for at, request in sent.items():
             advance(at, list(islice(replies, len(request.calls))))
         waiting |= later
-    return [answers[at] for at in range(len(queries))]
+    return [answers[at] for at in range(len(several))]
 
 
 def _call_all(calls: Iterable[Callable[[], Any]]) -> list[Any]:
@@ -156,10 +156,10 @@ def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Req
 
 
 class Question(Protocol[Found]):
-    """A question about a ranking, answered from Redis by a query, or from the database by SQL."""
+    """A question about a ranking, answered from Redis in steps, or from the database by SQL."""
 
-    def query(self, view: View, keys: Keys) -> Query[Found]:
-        """Return the query to Redis."""
+    def steps(self, view: View, keys: Keys) -> Steps[Found]:
+        """Return the steps to the answer of Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,9 @@ class Several(Generic[Answer]):
     questions: Sequence[Question[Answer]]
     at_once: int = 100
 
-    def query(self, view: View, keys: Keys) -> Query[list[Answer]]:
-        return self.joined([question.query(view, keys) for question in self.questions])
+    def steps(self, view: View, keys: Keys) -> Steps[list[Answer]]:
+        return self.joined([question.steps(view, keys) for question in self.questions])
 
-    def joined(self, queries: Sequence[Query[Answer]]) -> Query[list[Answer]]:
+    def joined(self, several: Sequence[Steps[Answer]]) -> Steps[list[Answer]]:
         """Answer the questions together."""
-        return together(queries, at_once=self.at_once)
+        return together(several, at_once=self.at_once)

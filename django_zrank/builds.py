@@ -9,12 +9,12 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import Error
 from django.db.models import Q, QuerySet
 
-from ..declaration import Declaration
-from ..models import Batch, Build
-from ..recent import Recent
+from .declaration import Index
+from .models import Batch, Build
+from .recent import Recent
 
 if TYPE_CHECKING:
-    from ..store import Health, Store
+    from .store import Health, Store
 
 TESTS: Final = "tests"
 """The owner of a build that a test has made. The database may know nothing of it."""
@@ -32,13 +32,13 @@ _beside: Recent[Build] = Recent()
 """Rows that were read together with that of another holder: each is used once, within ``_MOMENT``."""
 
 
-def recorded(index: Declaration) -> Build:
+def recorded(index: Index) -> Build:
     """Return what the database knows of the build of ``index``."""
     using = index.get_using()
     return _read.keep((index.name, using), _rows(using, [index.name])[index.name])
 
 
-def noted_and_found(index: Declaration, store: Store) -> tuple[Build, Health]:
+def noted_and_found(index: Index, store: Store) -> tuple[Build, Health]:
     """Return what the database knows of the build of ``index``, and then the state in Redis.
 
     What is noted of a write was in Redis before. In the other order, a write in between would seem to be lacking there.
@@ -47,13 +47,13 @@ def noted_and_found(index: Declaration, store: Store) -> tuple[Build, Health]:
     return row, store.check_health()
 
 
-def recorded_each(using: str, indexes: Collection[Declaration]) -> dict[Declaration, Build]:
+def recorded_each(using: str, indexes: Collection[Index]) -> dict[Index, Build]:
     """Return what a database knows of the builds of indexes, read in one query."""
     rows = _rows(using, [index.name for index in indexes])
     return {index: _read.keep((index.name, using), rows[index.name]) for index in indexes}
 
 
-def prefetch(indexes: Collection[Declaration]) -> None:
+def prefetch(indexes: Collection[Index]) -> None:
     """Read the rows of indexes of one database in one query, for :func:`recorded_as`, unless they were read lately."""
     due = [index for index in indexes if _read.get((index.name, index.get_using())) is None]
     if len(due) > 1:
@@ -62,7 +62,7 @@ def prefetch(indexes: Collection[Declaration]) -> None:
             _read.keep((name, using), row)
 
 
-def _recorded_together(index: Declaration) -> Build:
+def _recorded_together(index: Index) -> Build:
     """Return what the database knows of the build of ``index``. The rows of all holders are read in one query, as
     the others are needed next."""
     declared, using = index.declared, index.get_using()
@@ -84,7 +84,7 @@ def _rows(using: str, names: Collection[str]) -> dict[str, Build]:
     return {name: found.get(name) or Build(index=name) for name in names}
 
 
-def recorded_as(index: Declaration, build: str, building: str, term: str) -> Build | None:
+def recorded_as(index: Index, build: str, building: str, term: str) -> Build | None:
     """Return the row of ``index``, if the database knows this build, or this one that is being built, under this term;
     otherwise None. A row that was read within the last second is enough if it agrees."""
     state = build, building, term
@@ -94,7 +94,7 @@ def recorded_as(index: Declaration, build: str, building: str, term: str) -> Bui
     return known if _agrees(known, *state) else None
 
 
-def keep(index: Declaration, row: Build) -> None:
+def keep(index: Index, row: Build) -> None:
     """Keep a row that was read, and written, elsewhere."""
     _read.keep((index.name, index.get_using()), row)
 
@@ -132,7 +132,7 @@ def lacks_deleted(row: Build, health: Health) -> bool:
     return health.noted < (row.purged_term, row.purged)
 
 
-def lacked_batches(index: Declaration, health: Health) -> QuerySet[Batch]:
+def lacked_batches(index: Index, health: Health) -> QuerySet[Batch]:
     """Return the batches of writes that a server lacks: those of later terms, and of its own what isn't among its
     traces, or has a higher number than its last flush."""
     term, _ = health.position
@@ -145,14 +145,12 @@ def lacked_batches(index: Declaration, health: Health) -> QuerySet[Batch]:
     return batches.filter(Q(term__gt=term) | Q(term=term) & lacked)
 
 
-def forget(index: Declaration) -> None:
+def forget(index: Index) -> None:
     """Read the row again when it is next asked for."""
     _read.forget((index.name, index.get_using()))
 
 
-def may_be_believed(
-    index: Declaration, health: Health, before: Build | None = None
-) -> tuple[bool, Build | None]:
+def may_be_believed(index: Index, health: Health, before: Build | None = None) -> tuple[bool, Build | None]:
     """Return True if what a server says of itself and what the database notes agree. Also return the row that was read;
     None if there is none to compare with. ``before``: one that was read before the server answered.
 
@@ -169,9 +167,7 @@ def may_be_believed(
     return _knows(row, health, before), row
 
 
-def may_be_written(
-    index: Declaration, health: Health, before: Build | None = None
-) -> tuple[bool, Build | None]:
+def may_be_written(index: Index, health: Health, before: Build | None = None) -> tuple[bool, Build | None]:
     """Return True if scores may begin on a server: it is the trusted one, with a build that the database knows. The
     rest is as for :func:`may_be_believed`."""
     try:

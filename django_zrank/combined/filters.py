@@ -9,10 +9,10 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from ..codec.filters import GROUP, NOBODY, Condition, declare, quote_group
-from ..declaration import Declaration
+from ..declaration import Index
 from ..exceptions import FilterTooLarge
 
-__all__ = ["MOST_RANKINGS", "Clause", "Scope", "plan"]
+__all__ = ["MOST_RANKINGS", "Clause", "CombinedFilter", "plan"]
 
 MOST_RANKINGS: Final = 1000
 """The most combinations of values in one filter by a composite facet: each is a key in every call. With 2,500, a call
@@ -33,7 +33,7 @@ class Clause(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scope:
+class CombinedFilter:
     """The members that pass all conditions, as sets in Redis."""
 
     clauses: tuple[Clause, ...] = ()
@@ -59,7 +59,7 @@ class Scope:
         return "".join(map(str, self.clauses))
 
 
-def plan(index: Declaration, conditions: Sequence[Condition]) -> Scope:
+def plan(index: Index, conditions: Sequence[Condition]) -> CombinedFilter:
     """The sets behind ``conditions``, as few as the declared facets allow. Raises ``ValueError``, such as
     ``FilterTooLarge``."""
     clauses: list[Clause] = []
@@ -84,11 +84,11 @@ def plan(index: Declaration, conditions: Sequence[Condition]) -> Scope:
                 )
             clauses.append(clause)
     # The order of conditions makes no difference, so neither do the names of what is kept for them.
-    return Scope(tuple(sorted(set(clauses))))
+    return CombinedFilter(tuple(sorted(set(clauses))))
 
 
 def _widest(
-    index: Declaration, values: Mapping[str, tuple[Any, ...]], negated: bool = False
+    index: Index, values: Mapping[str, tuple[Any, ...]], negated: bool = False
 ) -> tuple[tuple[str, ...], Clause]:
     """The facet that covers most of the paths, and its clause."""
     if GROUP in values and (not negated or len(values) == 1):
