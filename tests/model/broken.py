@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -20,10 +19,11 @@ from django_zrank.sync.marks import waiting_ids
 from django_zrank.write_behind import changes, extension, flush
 from django_zrank.write_behind.declaration import WriteBehindIndex
 from django_zrank.write_behind.store import TAKE_PENDING, PendingStore
+from tests.recoding import locked_anyway, recoded
 from tests.scripts import every_script, preceded_scripts, variants
 from tests.writes import begin_write
 
-__all__ = ["BROKEN", "locked_anyway", "recoded"]
+__all__ = ["BROKEN"]
 
 
 @contextmanager
@@ -37,24 +37,7 @@ def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
-    """Replace a part of a function in a module that calls it."""
-    function: Any = getattr(module, name)
-    source, found = inspect.getsource(function), {}
-    assert source.count(old) == 1, f"{name}() says something else by now"
-    code = compile(f"from __future__ import annotations\n{source.replace(old, new)}", name, "exec")
-    exec(code, function.__globals__, found)
-    with mock.patch.object(module, name, found[name]):
-        yield
-
-
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
-
-
-def locked_anyway(index: RankIndex, *noted: Any) -> Any:
-    """``marks._lock()`` without the fence: under any build and term."""
-    return marks._locked(index)
 
 
 def _token_last() -> AbstractContextManager[Any]:

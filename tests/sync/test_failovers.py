@@ -23,7 +23,7 @@ from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
-from tests.model.broken import locked_anyway
+from tests.recoding import locked_anyway
 from tests.sentinels import Sentinels
 from tests.servers import RedisServer
 from tests.sync.conftest import change_all, refused_within, use_redis

@@ -42,7 +42,7 @@ from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
 from tests.clusters import Cluster
-from tests.model.broken import locked_anyway
+from tests.recoding import locked_anyway
 from tests.servers import wait_for
 from tests.sync.capturing import table
 from tests.sync.interruptions import just_before
