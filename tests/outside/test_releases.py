@@ -609,6 +609,7 @@ PlayerRank.scores.increment({first: 500, second: 500})
 """
 
 
+@pytest.mark.part("write_behind")
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_pending_scores_of_an_index_that_moves_to_another_database(site: Site, is_given_up: bool) -> None:
     """A build from the other database, which would lose them, is refused until they are in their column."""
