@@ -83,7 +83,8 @@ def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIE
             size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
             end = _end_of_page(index, since, until, size)
             rows = _fallen_asleep(index, since, end)
-            done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
+            # Not iterator(): on SQLite, marks can't be left while rows are being read, if others write.
+            done += leave(index, list(rows.values_list("pk", flat=True)), patience=patience)
             noted = shards.each(notes, lambda one, end=end: IdleStore.of(one).note_swept(notes[one], end))  # type: ignore[misc]
             shards.require()
             if not all(noted.values()):

@@ -21,7 +21,7 @@ from ..recent import Recent
 from ..redis.keys import Keys
 from ..signals import drained
 from ..store import Store
-from ..transactions import PATIENCE, refuse_transaction, without_waiting
+from ..transactions import PATIENCE, holds_snapshot, refuse_transaction, without_waiting
 from .in_step import InStep
 from .marks import (
     Seen,
@@ -252,7 +252,7 @@ def drain_soon(index: Index) -> None:
     The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.
     """
     connection = connections[index.get_using()]
-    if connection.in_atomic_block or not _due("drain", index, 1.0):
+    if connection.in_atomic_block or not _due("drain", index, 1.0) or holds_snapshot(connection):
         return
     began, keys = monotonic(), Store.of(index).keys
     if _due("start over", index, _WALKED):  # a mark that is committed late may have a lower id

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from secrets import token_hex
+from threading import local
 from time import monotonic
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from ..recent import Recent
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
-from ..transactions import require_synced, require_writable
+from ..transactions import holds_snapshot, require_synced, require_writable
 from . import rows
 from .in_step import InStep
 from .marks import Written
@@ -48,10 +49,20 @@ _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/protocol.md)."""
 
 _KEPT: Final = 1.0
-"""Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
+"""Seconds for which saves of a thread are pushed under the token that one of them has taken, or left. A token only has
 to be older than the read of the rows: an older one is refused more often, but nothing is ever wrongly written."""
 
-_kept: Recent[Epoch] = Recent()
+_EARLY: Final = -1
+"""The number of refusals of an index that is written under a token from before the commit: one under that says nothing,
+and isn't one of the two. Rows may be read as they are on any connection that sees the commit: whatever it doesn't see
+was written later, and refuses this write."""
+
+
+class _KeptEpochs(Recent[tuple[float, Epoch]], local):
+    """The epochs that each thread keeps, and since when."""
+
+
+_kept = _KeptEpochs()
 
 
 def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
@@ -73,11 +84,12 @@ def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
 
 class Push:
     """A push of members to the indexes that hold them, all of one database, and its result. The indexes are written in
-    step. ``saved``: true if this connection has just committed, so the database takes writes. ``noted``: true if marks
-    are to be deleted for this."""
+    step. ``saved``: the time of the last write of what this connection has just committed, by the clock of the process;
+    None for other pushes. ``noted``: true if marks are to be deleted for this."""
 
-    def __init__(self, step: InStep, *, saved: bool = False, noted: bool = False) -> None:
+    def __init__(self, step: InStep, *, saved: float | None = None, noted: bool = False) -> None:
         self.step, self.saved = step, saved
+        self.using = step.indexes[0].get_using()
         self.nonce = token_hex(4) if noted else ""
         self.epochs: dict[Index, Epoch] = {}
         """The epoch of the next write to each index: its token is the version of the last one."""
@@ -87,7 +99,7 @@ class Push:
 
     def write(self, members: Mapping[Index, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
-        connection = connections[self.step.indexes[0].get_using()]
+        connection = connections[self.using]
         size = min(_BATCH, connection.features.max_query_params or _BATCH)
         for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
             if monotonic() >= until:
@@ -97,7 +109,10 @@ class Push:
             for index, pk in chunk:
                 todo[index].append(pk)
             self.write_batch(todo)
-            done = {index: pks for index, pks in todo.items() if index not in self.step.failed}
+            failed = self.step.failed
+            done = {
+                index: pks for index, pks in todo.items() if index in self.written and index not in failed
+            }
             for declared, pks in _declared(done).items():
                 if members_pushed.has_listeners(declared):
                     members_pushed.send_robust(declared, members=pks)
@@ -105,20 +120,24 @@ class Push:
             self.written.pop(index, None)
 
     def write_batch(self, todo: Mapping[Index, list[Any]]) -> None:
-        """Write members until all are written here or by others."""
+        """Write members until all are written here or by others; or, after a save, until only a drain can read them."""
         step, refusals = self.step, defaultdict[Index, int](int)
-        if self.saved:
-            for index in todo:
-                if index not in self.epochs and (kept := _kept.get(_place(index))):
-                    self.epochs[index] = kept
-                    refusals[index] = -1  # a refusal under a token from before the commit says nothing
+        if self.saved is not None:
+            for index in todo.keys() - self.epochs.keys():
+                since, kept = _kept.get(_place(index)) or (math.inf, None)
+                if kept and since <= self.saved:
+                    self.epochs[index], refusals[index] = kept, _EARLY
         for _ in range(_ATTEMPTS):
             if new := [index for index in todo if index not in self.epochs]:
                 if len(new) > 1:
                     builds.prefetch(new)
                 self.epochs.update(step.together({index: self.begin(index) for index in new}))
             # No row is read for an index that has failed.
-            found = self.read({index: pks for index, pks in todo.items() if index not in step.failed})
+            asked = {index: pks for index, pks in todo.items() if index not in step.failed}
+            is_early = all(refusals[index] == _EARLY for index in asked)
+            if self.saved is not None and not is_early and holds_snapshot(connections[self.using]):
+                return
+            found = self.read(asked, is_early=is_early)
             again = step.together({index: self.apply(index, own, refusals) for index, own in found.items()})
             todo = {index: pks for index, pks in again.items() if pks}
             if not todo:
@@ -130,15 +149,18 @@ class Push:
 
     def begin(self, index: Index) -> Steps[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
-        return _kept.keep(_place(index), epoch, _KEPT) if self.saved else epoch
+        if self.saved is not None:
+            _kept.keep(_place(index), (monotonic(), epoch), _KEPT)
+        return epoch
 
-    def read(self, todo: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
-        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
+    def read(self, todo: Mapping[Index, list[Any]], *, is_early: bool = False) -> dict[Index, list[Any]]:
+        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens.
+        ``is_early``: true if these are from before the commit."""
         changes: dict[Index, list[Any]] = {index: [] for index in todo}
         for declared, pks in _declared(todo).items():
             require_synced(declared.get_using())
             further = timed(declared)
-            before = {} if self.saved else {one: one.before_rows(declared) for one in further}
+            before = {one: one.before_rows(declared) for one in further} if self.saved is None else {}
             found = self.find(declared, pks)
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
@@ -146,8 +168,8 @@ class Push:
                 for one in further:
                     if note := one.removing(declared, before.get(one)):
                         self.step.each(asked, lambda index, note=note: note(self.step.stores[index]))  # type: ignore[misc]
-            if not self.saved:  # an idle connection may lead to a former primary
-                require_writable(declared.get_using())
+        if not is_early:  # the connection may lead to a former primary
+            require_writable(self.using)
         return changes
 
     def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
@@ -178,8 +200,8 @@ class Push:
             first.build, int(first.term), result.version, self.nonce, epoch.required
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
-        if self.saved:
-            _kept.replace(_place(index), epoch)
+        if self.saved is not None:
+            _kept.replace(_place(index), (monotonic(), epoch))
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -223,9 +245,12 @@ def forget(index: Index) -> None:
     _kept.forget(_place(index))
 
 
-def try_push(members: Mapping[Index, set[Any]], *, until: float = math.inf) -> list[Index]:
+def try_push(
+    members: Mapping[Index, set[Any]], *, saved: float | None = None, until: float = math.inf
+) -> list[Index]:
     """Push members of declared indexes, except to those whose breaker is open. Return the indexes that were written to,
-    and that no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
+    and that no watcher keeps in step. Redis's failures are logged and signalled, never raised. ``saved``: the time of
+    the last write before the commit, by default now."""
     step = InStep(holder for index in members for holder in index.holders)
     asked = {
         holder: own
@@ -235,7 +260,7 @@ def try_push(members: Mapping[Index, set[Any]], *, until: float = math.inf) -> l
     }
     if not asked:
         return []
-    push = Push(step, saved=True)
+    push = Push(step, saved=monotonic() if saved is None else saved)
     push.write(asked, until=until)
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there

@@ -218,6 +218,11 @@ class Model:
         """Return True if the process is connected to a database that takes writes."""
         return not self.bounds.is_standby or me.database == world.primary
 
+    def is_early(self, me: Process) -> bool:
+        """Return True for a push under a token from before its commit: what its connection can't see was written later,
+        and refuses it."""
+        return me.kind == "save" and me.at == "reading" and (me.refusals < 0 or not self.has("late reads"))
+
     # Steps
 
     def steps(self, world: World) -> Iterator[Step[World]]:
@@ -246,7 +251,7 @@ class Model:
 
     def turns(self, world: World, me: Process) -> list[Turn]:
         """Call the method that a process stands before; or that of its kind, if it is to begin something."""
-        if (me.at or me.kind) in self.on_primary and not self.may_write(world, me):
+        if (me.at or me.kind) in self.on_primary and not (self.may_write(world, me) or self.is_early(me)):
             return [("may not write, and connects again", world, me.to()._replace(database=world.primary))]
         if me.at in _ROWS and me.release not in world.database(me).columns:
             return [("finds that its column is gone", world, me.to())]

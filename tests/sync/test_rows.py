@@ -302,7 +302,7 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(signal_handlers, "try_push", lambda members, until: [])
+    monkeypatch.setattr(signal_handlers, "try_push", lambda members, **times: [])
     left: list[Mark] = []
     marks = Touched.marks
     monkeypatch.setattr(

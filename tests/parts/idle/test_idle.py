@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -29,6 +30,7 @@ from django_zrank.idle.touching import Touching, touched_key
 from django_zrank.models import Build, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
+from django_zrank.sync import marks
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.push import forget as forget_build
@@ -212,6 +214,27 @@ def test_sleepers_leave_every_ranking(declare: Declare) -> None:
             assert len(ranked(index)) == 4
             assert clean(index)
     drop("default", [criteria.instance().name, dense.instance().name])
+
+
+def test_a_sweep_goes_on_while_others_write(videos: type[RankIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More members than a query reads at once. On SQLite, whoever is still reading rows can't write if others have."""
+    index, seen = videos.instance(), timezone.now() - 29 * DAY
+    Video.objects.bulk_create([Video(views=n, seen=seen) for n in range(2100)])
+    rebuild(index)
+    briefly = marks.briefly
+
+    def after_another(*args: Any, **how: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(touch_another).result()
+        return briefly(*args, **how)
+
+    def touch_another() -> None:
+        Video.objects.create(views=1)
+        connection.close()
+
+    monkeypatch.setattr(marks, "briefly", after_another)
+    with later(videos, 2 * DAY):
+        assert sweep(index, patience=0.0) == 2100
 
 
 def test_the_sweep_finds_everyone_a_rebuild_took_for_awake(videos: type[RankIndex]) -> None:
