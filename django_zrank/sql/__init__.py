@@ -21,7 +21,7 @@ from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
-from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
+from ..queries.pages import BareTop, Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
 from ..queries.positions import BarePosition, BareScore, Locate, Location, Locations, Placement, Placements
 from ..queries.query import Question, Several
 from ..queries.view import View
@@ -158,6 +158,10 @@ def _page_at(rows: Rows, view: View, question: PageAt) -> Page:
     return _page(rows, view, size, question.first, size, question.limit)
 
 
+def _bare_top(rows: Rows, view: View, question: BareTop) -> list[tuple[bytes, float]]:
+    return _page_at(rows, view, PageAt(0, question.limit)).members
+
+
 def _page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
     me = rows.find([question.member]).get(question.member)
     if me is None:
@@ -251,6 +255,7 @@ def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, in
 _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
     BarePosition: _bare_position,
     BareScore: _bare_score,
+    BareTop: _bare_top,
     CountFacet: _count_facet,
     Draw: sample,
     Locate: _locate,
