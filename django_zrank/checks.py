@@ -30,7 +30,13 @@ from django_redis.pool import get_connection_factory
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
-from .capture.watched_tables import annotation_problem, unseen_tables, watched_tables
+from .capture.watched_tables import (
+    annotation_problem,
+    has_raw_sql,
+    unseen_tables,
+    volatile_functions,
+    watched_tables,
+)
 from .codec.fields import follow
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
@@ -412,6 +418,11 @@ def _hook_problem(hook: Any, names: list[str], *, is_async: bool) -> str:
 
 _KEEP_IT: Final = "Keep what it computes in a column of the row, and filter by that."
 
+_JOIN_IT: Final = (
+    "Join them by a lookup, as in filter(club__is_open=True), or by an aggregate: annotate(won=Count('matches', "
+    "filter=Q(matches__is_won=True))), and filter(won__gt=0) in place of Exists()."
+)
+
 
 def _check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
     """Check everything that can be checked without a query."""
@@ -651,9 +662,16 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
         )
         yield error(cls, message, _KEEP_IT, "zrank.E033")
     if tables := ", ".join(sorted(unseen - own)):
-        hint = "Join them by a lookup, as in filter(club__is_open=True); or run verify_zrank --repair on a schedule."
         message = f".get_queryset() reads {tables} in a subquery: changes there go unnoticed."
+        yield error(cls, message, _JOIN_IT, "zrank.E052")
+    if has_raw_sql(index):
+        hint = "Write it with F(), Func() and lookups, unless it reads only columns of the row."
+        message = ".get_queryset() contains raw SQL: changes of other tables that this reads go unnoticed."
         yield warning(cls, message, hint, "zrank.W004")
+    if functions := ", ".join(f"{name}()" for name in sorted(volatile_functions(index))):
+        hint = 'Declare idle = ("last_seen", timedelta(days=30)); or run verify_zrank --repair on a schedule.'
+        message = f".get_queryset() compares with {functions}: what changes without a write goes unnoticed."
+        yield warning(cls, message, hint, "zrank.W013")
     leading = {
         field for source in sources for field in (source.column, *(link.near for link in source.links[-1:]))
     }

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, CombinedExpression, F, RawSQL, Value
+from django.db.models.functions import Pi
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
@@ -180,8 +181,21 @@ def unseen_tables(index: Index) -> set[str]:
 def depends_on_time(index: Index) -> bool:
     """Return True if a member may move although no watched table changes, because its row is compared with the time:
     with a function that has no arguments. (If it is compared with other rows, each save of it leaves a mark.)"""
-    nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
-    return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
+    return any(map(_is_volatile, chain.from_iterable(map(_nodes, _queries(index)[0]))))
+
+
+def volatile_functions(index: Index) -> set[str]:
+    """Return the functions without arguments by which ``get_queryset()`` filters, such as ``Now``: their values change
+    while no row does."""
+    query = index.get_queryset().query
+    nodes = _walk([query.where, *_conditions(query)])
+    return {type(node).__name__ for node in nodes if _is_volatile(node)}
+
+
+def has_raw_sql(index: Index) -> bool:
+    """Return True if ``get_queryset()`` contains raw SQL, which may read anything."""
+    nodes = chain.from_iterable(map(_nodes, chain.from_iterable(_queries(index))))
+    return any(isinstance(node, (RawSQL, ExtraWhere)) for node in nodes)
 
 
 def annotation_problem(index: Index, path: str) -> str:
@@ -190,13 +204,16 @@ def annotation_problem(index: Index, path: str) -> str:
     expression = query.annotations[path]
     if expression.contains_over_clause:
         return "is a window function: a change of one row could move others, unnoticed"
-    nodes, vendor = list(_walk([expression])), connections[index.get_using()].vendor
+    nodes = list(_walk([expression, *_conditions(query)]))
+    vendor = connections[index.get_using()].vendor
     for node in nodes:
+        if isinstance(node, (RawSQL, ExtraWhere)):
+            return "contains raw SQL, which may read anything"
         if vendor == "mysql" and isinstance(node, models.Avg) and _is_average_of_integers(node):
             return "is an average of integers, whose digits this database varies: average floats, F(…) * 1.0"
         if (inner := _query_of(node)) is not None:
             nodes += _nodes(inner)
-        if isinstance(node, models.Func) and not node.get_source_expressions():
+        if _is_volatile(node):
             return f"depends on {type(node).__name__}(), which changes while no row does"
     if any(
         isinstance(node, Col) and _is_repeated(query, node.alias) for node in _outside_aggregates(expression)
@@ -245,9 +262,18 @@ def _queries(index: Index) -> tuple[list[Query], list[Query]]:
 
 def _nodes(query: Query) -> Iterator[Any]:
     """Yield every expression in the filters and columns of ``query``, without entering subqueries."""
+    return _walk([query.where, *query.select, *query.annotation_select.values(), *_conditions(query)])
+
+
+def _conditions(query: Query) -> list[Any]:
+    """Return the conditions of the joins of ``query``: those of its filtered relations."""
     joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
-    conditions = [join.filtered_relation.resolved_condition for join in joins if join.filtered_relation]
-    return _walk([query.where, *query.select, *query.annotation_select.values(), *conditions])
+    return [join.filtered_relation.resolved_condition for join in joins if join.filtered_relation]
+
+
+def _is_volatile(node: Any) -> bool:
+    """Return True for a function without arguments, such as ``Now()``: its value changes while no row does."""
+    return isinstance(node, models.Func) and not node.get_source_expressions() and not isinstance(node, Pi)
 
 
 def _walk(pending: list[Any]) -> Iterator[Any]:

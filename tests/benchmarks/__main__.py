@@ -20,6 +20,7 @@ SMALL = {
     "replica": "--members 50000 --rounds 500 --seconds 0.3",
     "shards": "--members 20000 --shards 3,16 --rounds 50",
     "leaderboard": "--members 100000 --rounds 200",
+    "client": "--members 20000 --rounds 500",
     "pairing": "--members 50000 --rounds 500",
     "audience": "--viewers 10000 --rounds 40",
     "memory": "--members 50000",
