@@ -32,6 +32,7 @@ MODULES: Final = {
     "write_behind.flush": None,
     "write_behind.store": None,
     "idle.store": None,
+    "windows.store": None,
     "store": (
         "Store.beginning_write",
         "Store.applying_changes",
@@ -54,7 +55,16 @@ SCRIPTS: Final = (
     *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
     *("change_scores", "increment_scores", "lib/writable", "lib/ruled", "lib/held"),
     *("lib/pending", "lib/returns", "lib/sums"),
-    *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
+    *(
+        "begin_write",
+        "apply_changes",
+        "before/apply_changes",
+        "begin_sweep",
+        "note_read",
+        "note_swept",
+        "lib/reading",
+        "forget_version",
+    ),
     *(
         "start_rebuild",
         "load_rows",

@@ -1,35 +1,27 @@
-"""Idle members: their columns tell when they were last seen, and sweeps leave marks for those that fell asleep."""
+"""Members that were seen: their columns tell when."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
 from django.db import DataError, IntegrityError, connections, transaction
-from django.db.models import Q, QuerySet
-from django.utils import timezone
+from django.db.models import Q
 
 from ..capture.watched_tables import every_row
 from ..exceptions import Busy, IndexUnavailable
 from ..members import batched
-from ..models import Generation
-from ..sync.in_step import InStep
-from ..sync.marks import leave
 from ..sync.push import push
-from ..sync.rows import fastest
-from ..transactions import PATIENCE, briefly, is_open, refuse_transaction, without_waiting
-from .awake import MOMENT, TimeAgo
+from ..transactions import briefly, is_open, without_waiting
+from ..windows.lookup import TimeAgo
 from .declaration import IdleIndex
 from .store import IdleStore
 
 logger = logging.getLogger("django_zrank.sync")
-
-PAGE_SIZE: Final = 2000
-"""Members of one query of a sweep."""
 
 _STATEMENT: Final = 200
 """Rows of one write to the column: SQLite may not take more than 999 parameters."""
@@ -40,78 +32,6 @@ _PATIENCE: Final = 0.2
 _PAUSE: Final = 0.02
 
 _NOW: Final = timedelta(0)
-
-
-def asleep_since(index: IdleIndex) -> int | None:
-    """Return the latest time, in microseconds of the database's clock, at which a row that is asleep now was last seen.
-    None if the index doesn't declare ``idle``, or if the database notes no build yet."""
-    if index.awake is None:
-        return None
-    names = [part.name for part in index.holders]
-    rows = Generation.objects.using(index.get_using()).filter(index__in=names)
-    found = rows.annotate(asleep=TimeAgo(index.awake.period)).values_list("asleep", flat=True).first()
-    return None if found is None else MOMENT.whole(found)
-
-
-def sweep(index: IdleIndex, *, limit: int | None = None, patience: float = PATIENCE) -> int:
-    """Leave marks for the members that fell asleep since the last sweep, about ``limit``. Return their number.
-
-    Redis notes how far that got, after the marks are committed: if a sweep is killed, or the server loses the note, the
-    next sweep leaves the same marks again.
-
-    Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the marks can't be
-    written for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
-    """
-    refuse_transaction(index.get_using(), "A sweep")
-    until = asleep_since(index)
-    if until is None:
-        return 0
-    shards, done = InStep(index.holders), 0
-    notes = shards.each(index.holders, lambda part: IdleStore.of(part).swept())
-    shards.require()
-    moments = [note.moment for note in notes.values() if note.moment is not None]
-    since = min(*moments, until) if len(moments) == len(notes) else None
-    with timezone.override(None):  # as in a push
-        removed = [note.removed for note in notes.values() if note.removed is not None]
-        latest = max([*moments, *removed, until])
-        if latest > until:  # the clock was set back: members that have left are awake again
-            rows = _fallen_asleep(index, until, latest).values_list("pk", flat=True)
-            back = list(rows[: PAGE_SIZE + 1])
-            leave(index, back if len(back) <= PAGE_SIZE else [None], patience=patience)
-        end: int | None = None
-        while end != until and (limit is None or done < limit):
-            size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
-            end = _end_of_page(index, since, until, size)
-            rows = _fallen_asleep(index, since, end)
-            done += leave(index, rows.values_list("pk", flat=True).iterator(), patience=patience)
-            noted = shards.each(notes, lambda part, end=end: IdleStore.of(part).note_swept(notes[part], end))  # type: ignore[misc]
-            shards.require()
-            if not all(noted.values()):
-                break
-            since = end
-    return done
-
-
-def _end_of_page(index: IdleIndex, since: int | None, until: int, size: int) -> int:
-    """Return the time at which the last of the next ``size`` members was last seen."""
-    path = index.awake.path  # type: ignore[union-attr]
-    rows = _fallen_asleep(index, since, until).order_by(path).values_list(fastest(index, path), flat=True)
-    moment = next(iter(rows[size - 1 : size]), until)
-    if isinstance(moment, datetime):
-        return MOMENT.whole(moment)
-    return moment if isinstance(moment, int) else until  # one that Python has none for: all at once
-
-
-def _fallen_asleep(index: IdleIndex, since: int | None, until: int) -> QuerySet[Any]:
-    """Return the rows, last seen after ``since`` and up to ``until``, that would be ranked if they were awake."""
-    path = index.awake.path  # type: ignore[union-attr]
-    rows = (
-        index.get_queryset()
-        .using(index.get_using())
-        .order_by()
-        .filter(**{f"{path}__lte": MOMENT.value(until)})
-    )
-    return rows if since is None else rows.filter(**{f"{path}__gt": MOMENT.value(since)})
 
 
 def see(index: IdleIndex, missing: Sequence[Any], due: Sequence[Any]) -> None:
