@@ -141,7 +141,7 @@ class Within(Lookup):
         """True if the column holds dates."""
         return not isinstance(self.lhs.output_field, models.DateTimeField)
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
         column, parameters = self.process_lhs(compiler, connection)
         limit, further = compiler.compile((DayAgo if self.is_day else TimeAgo)(self.rhs))
         return f"{column} > {limit}", [*parameters, *further]

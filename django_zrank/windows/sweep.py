@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from ..sync.marks import leave
 from ..sync.rows import fastest
 from ..transactions import PATIENCE, refuse_transaction
 from .lookup import DatabaseClock
-from .store import WindowStore
+from .store import Swept, WindowStore
 from .window import Window, windows_of
 
 __all__ = ["PAGE_SIZE", "now_of", "sweep"]
@@ -62,14 +63,16 @@ def sweep(index: Declaration, *, limit: int | None = None, patience: float = PAT
             size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
             end = min(_end_of_page(index, window, since, until, size) for window in windows)
             done += leave(index, _members(windows, using, since, end), patience=patience)
-            noted = shards.each(
-                notes, lambda part, end=end: WindowStore.of(part).note_swept(notes[part], end, until)
-            )  # type: ignore[misc]
+            noted = shards.each(notes, partial(_note, notes, end, until))
             shards.require()
             if not all(noted.values()):
                 break
             since = end
     return done
+
+
+def _note(notes: Mapping[Declaration, Swept], moment: int, now: int, part: Declaration) -> bool:
+    return WindowStore.of(part).note_swept(notes[part], moment, now)
 
 
 def _members(
