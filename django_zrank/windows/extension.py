@@ -45,8 +45,8 @@ class Windows(Extension[Declaration]):
         """The time as of which the rows are read."""
         return DatabaseClock()
 
-    def before_write(self, script: str, part: Declaration, keys: Keys, noted: Any) -> Preceding | None:
-        return None if noted is None else Preceding(_PACKAGE, arguments=(int(noted),))
+    def before_write(self, script: str, part: Declaration, keys: Keys, noted: Any) -> Preceding:
+        return Preceding(_PACKAGE, arguments=("" if noted is None else int(noted),))
 
     def building(self, index: Declaration) -> Mapping[str, int | None]:
         return {"swept": now_of(index) if windows_of(index) else None}

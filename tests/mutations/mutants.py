@@ -311,7 +311,7 @@ def _rescripted(file: str, text: str) -> Iterator[None]:
     """Give a file of Lua another text, in all scripts that it is part of."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
-    found += preceded_scripts().values()
+    found += preceded_scripts()
     found = [other for one in found for other in variants(one)]
     with _reading(lambda each, before: text if each == file else before), ExitStack() as stack:
         for script in {id(one): one for one in found}.values():

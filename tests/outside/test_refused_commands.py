@@ -73,9 +73,7 @@ def server(redis_binary: str) -> Iterator[RedisServer]:
         yield server
 
 
-NAMES = {
-    sent.sha: one.name for one in [*every_script(), *preceded_scripts().values()] for sent in variants(one)
-}
+NAMES = {sent.sha: one.name for one in [*every_script(), *preceded_scripts()] for sent in variants(one)}
 """The names of scripts, by the digests under which they are sent."""
 
 
