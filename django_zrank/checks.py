@@ -640,7 +640,7 @@ def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
         (sql, first), second = compiled(index), compiled(index)
     except Error:  # the database is needed to compile it, and can't be reached
         return
-    hint = 'To rank the rows of the last days, declare idle = ("last_seen", timedelta(days=30)); or compare with Now().'
+    hint = "To rank by the last seven days, compare a column: filter=Q(matches__played_at__within=timedelta(days=7))."
     if (sql, first) != second:
         message = ".get_queryset() differs from one call to the next: it depends on the time, or on chance."
         yield error(type(index), message, hint, "zrank.E041")
@@ -726,14 +726,14 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "key": (_check_key, ["model"]),
     "order": (partial(_check_parsed, "order"), ["model"]),
     "facets": (partial(_check_parsed, "facets"), ["model"]),
-    **{name: (partial(_check_extension, name), ()) for name in extensions},
     "names of facets": (_check_facet_names, ["facets"]),
-    "decimals": (_check_decimals, ["order", *extensions]),
     "band": (_check_band, ["order"]),
     "owner": (_check_owner, ["model"]),
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
     "annotations": (_check_annotations, ["queryset", "order", "facets"]),
+    **{name: (partial(_check_extension, name), ()) for name in extensions},
+    "decimals": (_check_decimals, ["order", *extensions]),
     "tables": (_check_tables, ["annotations", "queryset", "key", "order", "facets", "using", *extensions]),
     "keys on the way": (_check_keys, ["tables"]),
     "parameters": (_check_parameters, ["tables", "ranking_method"]),

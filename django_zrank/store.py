@@ -262,7 +262,8 @@ class Store(Executor):
             return script.using(libraries), keys, ()
         whole = preceded(script.name, tuple(one.package for one in before)).using(libraries)
         further = chain.from_iterable(one.keys for one in before)
-        return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in before))
+        # Each text takes its arguments from the end.
+        return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in reversed(before)))
 
     def size(self) -> int:
         return self.run(partial(Size().steps, View(self.layout)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
@@ -20,6 +20,8 @@ from django.db.models.sql.where import AND, ExtraWhere
 
 from ..codec.kinds import key_kind, kind_of
 from ..declaration import Index
+
+Node = TypeVar("Node")
 
 _BATCH: Final = 1000
 
@@ -168,14 +170,34 @@ def unseen_tables(index: Index) -> set[str]:
     """Return the tables that the index reads without a join to a member: their changes leave no mark."""
     own, others = _queries(index)
     tables = set(chain.from_iterable(query.extra_tables for query in own))
-    for query in others:
+    for query in _nested(others):
         query.get_initial_alias()
         used = query.alias_refcount
         tables.update(table.table_name for alias, table in query.alias_map.items() if used.get(alias))
         tables.update(query.extra_tables)
-        others += [found for found in map(_query_of, _nodes(query)) if found is not None]
-        others += query.combined_queries
     return tables
+
+
+def expressions(index: Index, kind: type[Node]) -> tuple[list[tuple[Query, Node]], list[Node]]:
+    """Return the expressions of a class in the queries that read members, each with its query; and those in the
+    subqueries of :func:`unseen_tables`."""
+    own, others = _queries(index)
+    found = [(query, node) for query in own for node in _nodes(query) if isinstance(node, kind)]
+    return found, [node for query in _nested(others) for node in _nodes(query) if isinstance(node, kind)]
+
+
+def path_to(query: Query, column: Col) -> str:
+    """Return the lookup path from a member to a column of ``query``."""
+    _, relations, _ = _way_to(query, column.alias)
+    return LOOKUP_SEP.join([*(relation.name for relation in relations), column.target.name])
+
+
+def _nested(queries: list[Query]) -> Iterator[Query]:
+    """Yield queries, and the subqueries in them."""
+    for query in queries:
+        yield query
+        queries += [found for found in map(_query_of, _nodes(query)) if found is not None]
+        queries += query.combined_queries
 
 
 def depends_on_time(index: Index) -> bool:

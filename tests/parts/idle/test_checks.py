@@ -26,7 +26,7 @@ DECLARATIONS = [
     declaring(
         "zrank.W011",
         "idle without an index",
-        "begins with moment",
+        "begins with .*Ticket.moment",
         model=Ticket,
         order=("real",),
         idle=("moment", timedelta(1)),
