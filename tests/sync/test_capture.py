@@ -266,7 +266,7 @@ def test_a_worker_that_rebuilds_while_another_release_takes_the_index(
         statuses.append(examine(newer))
 
     if moment == "before it begins":
-        just_before(monkeypatch, rebuilding.Build, "start", lambda: elsewhere(take))
+        just_before(monkeypatch, rebuilding.Rebuild, "start", lambda: elsewhere(take))
         with pytest.raises(NotBuilt, match="its build belongs to another release"):
             rebuild(INDEX, polite=True)
         assert statuses == [Status.HEALTHY]
