@@ -31,7 +31,7 @@ from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
 from .capture.watched_tables import annotation_problem, unseen_tables, watched_tables
-from .codec.fields import follow
+from .codec.fields import follow, is_annotation
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
@@ -338,6 +338,15 @@ def error(cls: type, message: str, hint: str, code: str) -> checks.Error:
     return checks.Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
+def path_problem(index: Declaration, raised: Exception, paths: Any) -> str:
+    """Return why a path of a setting can't be followed: ``raised``, or that it names an annotation."""
+    for path in paths if isinstance(raised, FieldDoesNotExist) else ():  # else its type may be wrong
+        with suppress(FieldDoesNotExist, FieldError):
+            if is_annotation(index.follow(str(path))[-1]):
+                return f"{path!r} is an annotation of get_queryset(), which only order and facets can name"
+    return str(raised)
+
+
 def warning(cls: type, message: str, hint: str, code: str) -> checks.Warning:
     return checks.Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
@@ -572,7 +581,7 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     try:
         *_, last = follow(index.model, str(owner))
     except (FieldDoesNotExist, FieldError) as raised:
-        yield error(cls, f".owner: {raised}", hint, "zrank.E017")
+        yield error(cls, f".owner: {path_problem(index, raised, [owner])}", hint, "zrank.E017")
         return
     if last.is_relation:
         ends_at_user = last.related_model is not None and issubclass(user_model, last.related_model)

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..checks import error, warning
+from ..checks import error, path_problem, warning
 from .declaration import IdleIndex
 
 __all__ = ["check_idle"]
@@ -19,7 +19,9 @@ def check_idle(index: IdleIndex) -> Iterator[CheckMessage]:
         field: Any = index.seen_field
     except (FieldDoesNotExist, FieldError) as raised:
         hint = 'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
-        yield error(type(index), f".idle: {raised}", hint, "zrank.E038")
+        yield error(
+            type(index), f".idle: {path_problem(index, raised, index.get_idle())}", hint, "zrank.E038"
+        )
         return
     if field is None or field.db_index or field.unique:
         return

@@ -148,6 +148,9 @@ def repair(index: Declaration, *, look: bool = True) -> Verdict:
     step = InStep(index.holders)
     verdicts = step.each(index.holders, _repair_one)
     step.require()
+    for found in dict.fromkeys(verdict for verdict in verdicts.values() if verdict not in _CALM):
+        names = [repr(holder.name) for holder, verdict in verdicts.items() if verdict is found]
+        logger.warning("Index %s: %s", ", ".join(names), found.value)
     if broken := [holder for holder, verdict in verdicts.items() if verdict.wants_rebuild]:
         rebuild_holders(index, broken, polite=True)
     wrong = [verdict for verdict in verdicts.values() if verdict not in _CALM]
@@ -170,7 +173,6 @@ def _repair_one(holder: Declaration) -> Verdict:
         verdict = Verdict.FOREIGN
     if verdict in _CALM:
         return verdict
-    logger.warning("Index %r: %s", holder.name, verdict.value)
     if verdict is Verdict.UNNOTED:
         note_build(holder, health.generation)
     elif verdict is Verdict.RESTARTED:
