@@ -37,7 +37,7 @@ from .capture.watched_tables import (
     volatile_functions,
     watched_tables,
 )
-from .codec.fields import follow
+from .codec.fields import follow, is_annotation
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
@@ -344,6 +344,15 @@ def error(cls: type, message: str, hint: str, code: str) -> checks.Error:
     return checks.Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
+def path_problem(index: Index, raised: Exception, paths: Any) -> str:
+    """Return why a path of a setting can't be followed: ``raised``, or that it names an annotation."""
+    for path in paths if isinstance(raised, FieldDoesNotExist) else ():  # else its type may be wrong
+        with suppress(FieldDoesNotExist, FieldError):
+            if is_annotation(index.follow(str(path))[-1]):
+                return f"{path!r} is an annotation of get_queryset(), which only order and facets can name"
+    return str(raised)
+
+
 def warning(cls: type, message: str, hint: str, code: str) -> checks.Warning:
     return checks.Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
@@ -583,7 +592,7 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     try:
         *_, last = follow(index.model, str(owner))
     except (FieldDoesNotExist, FieldError) as raised:
-        yield error(cls, f".owner: {raised}", hint, "zrank.E017")
+        yield error(cls, f".owner: {path_problem(index, raised, [owner])}", hint, "zrank.E017")
         return
     if last.is_relation:
         ends_at_user = last.related_model is not None and issubclass(user_model, last.related_model)
@@ -669,7 +678,7 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
         message = ".get_queryset() contains raw SQL: changes of other tables that this reads go unnoticed."
         yield warning(cls, message, hint, "zrank.W004")
     if functions := ", ".join(f"{name}()" for name in sorted(volatile_functions(index))):
-        hint = 'Declare idle = ("last_seen", timedelta(days=30)); or run verify_zrank --repair on a schedule.'
+        hint = "Compare a column with the time by within; or run verify_zrank --repair on a schedule."
         message = f".get_queryset() compares with {functions}: what changes without a write goes unnoticed."
         yield warning(cls, message, hint, "zrank.W013")
     leading = {

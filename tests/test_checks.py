@@ -201,6 +201,10 @@ async def excluded(self: Any, member: Any) -> Any:
     return ()
 
 
+ANNOTATED: dict[str, Any] = {"get_queryset": lambda self: Player.objects.annotate(boss=F("level") + 1)}
+"""A queryset with an annotation of a name that no field has."""
+
+
 def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
     """An index of players, called "wrong", unless it says otherwise."""
     attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
@@ -374,6 +378,9 @@ DECLARATIONS = [
     declaring("zrank.E016", "band of dates", "Wrong.band", model=Ticket, order=("day",), band=timedelta(-1)),
     declaring("zrank.E016", "band of moments", "Wrong.band", model=Ticket, order=("moment",), band=10),
     declaring("zrank.E017", "no such owner", "Wrong.owner: .*'boss'", owner="boss"),
+    declaring(
+        "zrank.E017", "an annotated owner", "Wrong.owner: 'boss' is an annotation", owner="boss", **ANNOTATED
+    ),
     declaring("zrank.E017", "no owner behind a text", "Wrong.owner: ", owner="name__user"),
     declaring("zrank.E018", "an owner that is text", "'name' does not end at the user model", owner="name"),
     declaring("zrank.E018", "an owner of another model", "'friends'", owner="friends"),

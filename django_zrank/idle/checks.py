@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..checks import error
+from ..checks import error, path_problem
 from .declaration import IdleIndex
 
 __all__ = ["check_idle"]
@@ -18,5 +18,7 @@ def check_idle(index: IdleIndex) -> Iterator[CheckMessage]:
         index.awake  # noqa: B018 - parsed
     except (FieldDoesNotExist, FieldError) as raised:
         hint = 'A DateTimeField of the row, or of one that it leads to: idle = ("last_seen", timedelta(days=30)).'
-        yield error(type(index), f".idle: {raised}", hint, "zrank.E038")
+        yield error(
+            type(index), f".idle: {path_problem(index, raised, index.get_idle())}", hint, "zrank.E038"
+        )
         return

@@ -28,6 +28,7 @@ from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
 from ..transactions import holds_snapshot, require_synced, require_writable
 from . import rows
+from .breaker import breaker
 from .in_step import InStep
 from .marks import Written
 
@@ -265,12 +266,13 @@ def try_push(
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
             step.resume(index)
-            logger.warning("Not pushed. %s", failure)
+            breaker.refuse(index.declared.name, index.name, failure)
         else:
             step.suspend(index, failure)
         push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
     for index in push.written:
         step.resume(index)
+        breaker.accept(index.declared.name, index.name)
     for server, seconds in step.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -54,7 +54,7 @@ class Synced(NamedTuple):
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
-        parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
+        parts += [f"{self.marks:,} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
         parts += [one.report(self.worked[name]) for name, one in installed().items() if name in self.worked]
         return ", ".join(parts)
 
@@ -133,6 +133,7 @@ def watch(
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
+    logged: defaultdict[Index, set[Any]] = defaultdict(set)  # each failure once an outage, not each attempt
     noted: dict[Index, float] = {}
     due = dict.fromkeys(indexes, 0.0)
     nap = _SHORTEST_NAP
@@ -154,12 +155,15 @@ def watch(
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 due[index] = monotonic() + pauses[index]
-                logger.warning(
-                    "Index %r is not up to date, next try in %g s. %s", index.name, pauses[index], error
-                )
+                if (kind := _kind(error)) not in logged[index]:
+                    logged[index].add(kind)
+                    said = str(error).removeprefix(f"Index {index.name!r}: ")
+                    logger.warning("Index %r is not up to date, retrying. %s", index.name, said)
                 disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
+                if logged.pop(index, None):
+                    logger.info("Index %r is up to date again", index.name)
                 _note([index], noted, interval)
                 if look:
                     looked[index] = monotonic()
@@ -170,6 +174,11 @@ def watch(
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     _note_each(noted, 0)
+
+
+def _kind(error: Exception) -> tuple[type, type]:
+    """Return what an outage's errors have in common: their texts may name ports, times and shards."""
+    return type(error), type(error.__cause__)
 
 
 def _resting(indexes: Iterable[Index]) -> set[Index]:
