@@ -165,6 +165,7 @@ class Site:
             "mariadb": "SELECT trigger_name FROM information_schema.triggers"
             " WHERE trigger_schema = DATABASE() AND event_object_table = 'players_player'",
         }
+        catalog["mysql"] = catalog["mariadb"]
         return sorted(self.sql(catalog[DATABASE], alias))
 
     def marks(self, alias: str = "default") -> int:
