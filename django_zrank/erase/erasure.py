@@ -80,8 +80,8 @@ def erase(index: Declaration, member: Any) -> Erased:
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
     several = waiting_marks(index).filter(via=SEVERAL).values_list("id", "via", "member")
-    if found := [mark for mark in several.iterator() if any(map(is_member, named_by(*mark[1:])))]:
-        spread(index, found)
+    if also := [mark for mark in several.iterator() if any(map(is_member, named_by(*mark[1:])))]:
+        spread(index, also)
     named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score

@@ -79,8 +79,8 @@ class _Router(Drain):
         for mark, to in led.items():
             together.setdefault(frozenset(to), []).append(mark)
         processed: list[_Processed] = []
-        for to, marks in together.items():
-            one = _Processed(marks, to | push.astray)
+        for holders, marks in together.items():
+            one = _Processed(marks, holders | push.astray)
             if missing := one.shards - push.written.keys():
                 self.left |= {pk: missing for pk, _, _ in one.marks}
             else:
