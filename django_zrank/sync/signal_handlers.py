@@ -22,7 +22,7 @@ from ..codec.kinds import key_kind
 from ..conf import get_settings
 from ..declaration import Index
 from ..extension import declared
-from ..models import Mark
+from ..models import SEVERAL, Mark
 from ..recent import Recent
 from ..redis.isolation import may_use_redis
 from ..registry import registry
@@ -345,9 +345,15 @@ def _waiting(
     to_text = source.text_of if source else index.from_text
     found: set[str] = set()
     for path, member in marks:
-        # A mark for everybody. A member of a related row, whose mark may have been replaced by those of its members.
+        # A mark for everybody, or for many. A member of a related row, whose mark may have been replaced by those of
+        # its members.
         # And text, which the database may spell differently: by its collation, "BOB" finds "bob".
-        if member is None or (path is None and via) or (path == via and key_kind(column).is_text):
+        if (
+            member is None
+            or path == SEVERAL
+            or (path is None and via)
+            or (path == via and key_kind(column).is_text)
+        ):
             return texts
         if path == via:
             with suppress(ValueError):

@@ -44,6 +44,14 @@ CASES: Final = {
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
     ),
     "pushes": _case("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
+    "bulk changes": _case(
+        "a watcher, and two changes of two members each, of which each leaves one mark",
+        _WATCHER, _WRITER, members=2, may="several",
+    ),
+    "bulk changes and a crash": _case(
+        "the same with a server that restarts from an older dump, and one change",
+        _WATCHER, _WRITER, saves=1, faults=1, members=2, kills=False, may="several crash",
+    ),
     "kept token": _case(
         "a watcher, and somebody who saves three times, and pushes under the token of the push before",
         _WATCHER, _SITE, saves=3,
