@@ -15,7 +15,7 @@ from django.db import connections
 from django.template.defaultfilters import pluralize
 
 from ..declaration import Index
-from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
+from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..extension import declared, installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
@@ -80,7 +80,7 @@ def sync(
     if look:  # a former primary, where no mark waits, looks like one that is up to date
         require_writable(index.get_using())
     before = _live_builds(index)
-    failure: ZRankError | None = None
+    failure: Exception | None = None
     for _ in range(_STEPS):
         try:
             status = retry(partial(repair, index, look=look))
@@ -99,7 +99,9 @@ def sync(
             try:
                 if members := retry(work):
                     worked[name] = members
-            except Busy as error:
+            except (
+                Exception
+            ) as error:  # is raised when the others have done their work, and marks are processed
                 failure = failure or error
     if limit is not None and max(worked.values(), default=0) >= limit:
         work_again(index)

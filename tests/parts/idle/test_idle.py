@@ -230,7 +230,7 @@ def test_a_sweep_goes_on_while_others_write(videos: type[RankIndex], monkeypatch
         connection.close()
 
     monkeypatch.setattr(marks, "briefly", after_another)
-    with later(videos, 2 * DAY):
+    with later(2 * DAY):
         assert sweep(index, patience=0.0) == 2100
 
 
