@@ -99,9 +99,7 @@ def sync(
             try:
                 if members := retry(work):
                     worked[name] = members
-            except (
-                Exception
-            ) as error:  # is raised when the others have done their work, and marks are processed
+            except Exception as error:  # noqa: BLE001 - raised after the work of the others, and the drain
                 failure = failure or error
     if limit is not None and max(worked.values(), default=0) >= limit:
         work_again(index)
