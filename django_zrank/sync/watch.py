@@ -155,10 +155,10 @@ def watch(
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 due[index] = monotonic() + pauses[index]
-                if (kind := _kind(error)) not in logged[index]:
-                    logged[index].add(kind)
-                    said = str(error).removeprefix(f"Index {index.name!r}: ")
-                    logger.warning("Index %r is not up to date, retrying. %s", index.name, said)
+                said = str(error).removeprefix(f"Index {index.name!r}: ")
+                level = logging.DEBUG if (kind := _kind(error)) in logged[index] else logging.WARNING
+                logger.log(level, "Index %r is not up to date, retrying. %s", index.name, said)
+                logged[index].add(kind)
                 disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
