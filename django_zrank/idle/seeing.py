@@ -13,10 +13,9 @@ from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models import Q
 
 from ..capture.watched_tables import every_row
-from ..exceptions import Busy, IndexUnavailable
 from ..iteration import batched
-from ..sync.push import push
-from ..transactions import briefly, is_open, without_waiting
+from ..sync.push import push_after
+from ..transactions import briefly, is_open
 from ..windows.lookup import TimeAgo
 from .declaration import IdleIndex
 from .store import IdleStore
@@ -50,18 +49,7 @@ def see(index: IdleIndex, missing: Sequence[Any], due: Sequence[Any]) -> None:
 
 
 def _see(index: IdleIndex, missing: Sequence[Any], due: Sequence[Any]) -> None:
-    try:
-        with without_waiting(connections[index.get_using()]):
-            locked = write_seen(index, [*missing, *due])
-            if missing:
-                push(index, missing)
-    except Busy as error:
-        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
-    if locked:
-        names = ", ".join(map(str, locked[:5]))
-        raise IndexUnavailable(
-            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
-        )
+    push_after(index, lambda: write_seen(index, [*missing, *due]), missing)
 
 
 def write_seen(index: IdleIndex, pks: Iterable[Any]) -> list[Any]:

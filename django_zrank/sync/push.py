@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import itemgetter
 from secrets import token_hex
 from threading import local
@@ -18,7 +18,7 @@ from django.utils import timezone
 from .. import builds
 from ..codec.units import Number
 from ..declaration import Index
-from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
 from ..iteration import batched
 from ..queries.steps import Steps
@@ -26,7 +26,7 @@ from ..recent import Recent
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
-from ..transactions import holds_snapshot, require_synced, require_writable
+from ..transactions import holds_snapshot, require_synced, require_writable, without_waiting
 from . import rows
 from .breaker import breaker
 from .in_step import InStep
@@ -81,6 +81,23 @@ def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
     if not push.written:
         push.step.require(push.step.failed)
     return push
+
+
+def push_after(index: Index, prepare: Callable[[], Collection[Any]], pks: Collection[Any]) -> None:
+    """Push members for a caller that doesn't wait for locks, after ``prepare()``, which may write to rows and returns
+    members whose rows stay locked. Raises :exc:`~django_zrank.IndexUnavailable` if there are any."""
+    try:
+        with without_waiting(connections[index.get_using()]):
+            locked = prepare()
+            if pks:
+                push(index, pks)
+    except Busy as error:
+        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
+    if locked:
+        names = ", ".join(map(str, [*locked][:5]))
+        raise IndexUnavailable(
+            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+        )
 
 
 class Push:
