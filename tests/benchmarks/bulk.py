@@ -19,14 +19,13 @@ from django.db.models import F
 
 from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare, figures, report, save
-from tests.benchmarks.servers import tables
+from tests.benchmarks.servers import ranked, tables
 
 
 def main() -> None:
     options = parse_options(__doc__, rows=20_000, rounds=20, indexes=(1, 4), cpu=False)
 
     set_up()
-    from django_zrank import RankIndex
     from django_zrank.capture.triggers import install
     from django_zrank.models import Mark
 
@@ -44,18 +43,9 @@ def main() -> None:
     def table(count: int) -> type[models.Model]:
         return type(f"Watched{count}", (Columns,), {"__module__": __name__, "Meta": Columns.Meta})
 
-    def index(model: Any, number: int) -> RankIndex:
-        attributes = {
-            "model": model,
-            "order": ("-level",),
-            "name": f"{model._meta.model_name}-{number}",
-            "get_queryset": lambda self: model.objects.filter(is_active=True),
-        }
-        return type("BenchRank", (RankIndex,), attributes).instance()
-
     watched = {count: table(count) for count in (0, *options.indexes)}
     with tables():
-        install("default", [index(model, n) for count, model in watched.items() for n in range(count)])
+        install("default", [ranked(model, n) for count, model in watched.items() for n in range(count)])
         for model in watched.values():
             model.objects.bulk_create((model(level=level) for level in range(options.rows)), batch_size=500)
         Mark.objects.all().delete()
