@@ -24,7 +24,7 @@ from .members import members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_remembered
-from .queries.pages import BareTop, Bound, Page, PageAround, PageAt, PageBeside, PageBetween
+from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
 from .queries.request import FEW, Blocking
 from .queries.steps import IS_SYNC, Answer, Question, Several, Steps, drive
@@ -461,11 +461,11 @@ class Ranking(
     aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
-        is_bare = (
+        by_command = (
             self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
         )
-        if is_bare and not (first or self.conditions) and 0 < limit <= FEW:
-            members = yield from self._ask(BareTop(limit))
+        if by_command and not (first or self.conditions) and 0 < limit <= FEW:
+            members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]
             return Entries(self.index, self.index.to_entries(ranked))
         return self._entries((yield from self._ask(PageAt(first, limit))))

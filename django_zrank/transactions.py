@@ -247,7 +247,7 @@ def holds_snapshot(connection: BaseDatabaseWrapper) -> bool:
     try:
         # The only way to ask: a collation can't be replaced while a statement is active. Otherwise all statements are
         # prepared anew, which takes about 100 microseconds.
-        driver.create_collation("zrank_idle", _collate)
+        driver.create_collation("zrank_probe", _collate)
     except connection.Database.OperationalError:  # type: ignore[attr-defined]
         return True
     return is_begun(connection)

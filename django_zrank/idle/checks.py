@@ -21,4 +21,3 @@ def check_idle(index: IdleIndex) -> Iterator[CheckMessage]:
         yield error(
             type(index), f".idle: {path_problem(index, raised, index.get_idle())}", hint, "zrank.E038"
         )
-        return

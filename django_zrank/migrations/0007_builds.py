@@ -1,4 +1,4 @@
-"""What a rebuild makes is called a build, and a sign of life a heartbeat."""
+"""Rename generations to builds, and signs of life to heartbeats."""
 
 from django.db import migrations
 

@@ -13,7 +13,6 @@ from .steps import Steps
 from .view import View
 
 __all__ = [
-    "BareTop",
     "Bound",
     "Page",
     "PageAbove",
@@ -21,6 +20,7 @@ __all__ = [
     "PageAt",
     "PageBeside",
     "PageBetween",
+    "TopByCommand",
     "parse_page",
 ]
 
@@ -71,7 +71,7 @@ class PageAt(NamedTuple):
         return _read(view, keys, self.limit, "position", self.first)
 
 
-class BareTop(NamedTuple):
+class TopByCommand(NamedTuple):
     """The best ``limit`` members, at least one, with their scores. For bare primary keys in one ranking."""
 
     limit: int

@@ -16,7 +16,7 @@ __all__ = ["ShardedIndex"]
 Item = TypeVar("Item")
 
 _NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
-"""What follows the name of the index in that of a shard."""
+"""The part of a shard's name behind that of its index."""
 
 
 class ShardedIndex(Index[Member]):

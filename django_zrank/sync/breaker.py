@@ -63,13 +63,13 @@ class Breaker:
 
     def refuse(self, declared: str, holder: str, error: IndexUnavailable) -> None:
         """Note that a holder of an index refuses pushes, although its server answers. Warns once for each index, until
-        its holders have trusted a push."""
+        its holders have taken a push."""
         if declared not in self._refusing:
             logger.warning("Not pushed, nor are further saves until this is repaired. %s", error)
         self._refusing.setdefault(declared, set()).add(holder)
 
     def accept(self, declared: str, holder: str) -> None:
-        """Note that a holder has trusted a push."""
+        """Note that a holder has taken a push."""
         if holders := self._refusing.get(declared):
             holders.discard(holder)
             if not holders:

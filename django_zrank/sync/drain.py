@@ -31,6 +31,7 @@ from .marks import (
     forget_batches,
     leave,
     named_by,
+    names_members,
     newest_mark,
     next_marks,
     replayed_marks,
@@ -110,7 +111,7 @@ class Drain:
                     self.last, self.read = some[-1][0], self.read + count_named(some)
                     # Those of related rows first.
                     for is_named in (False, True):
-                        if own := [mark for mark in some if (mark[1] in (None, SEVERAL)) is is_named]:
+                        if own := [mark for mark in some if names_members(mark[1]) is is_named]:
                             done += self.process(own)
                     if self.share is not None or (limit is not None and done >= limit):
                         break
@@ -169,7 +170,7 @@ class Drain:
     def apply(self, marks: list[Seen]) -> int:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those that fail the fence (see
         ``unmark()``) wait on."""
-        if marks[0][1] not in (None, SEVERAL):
+        if not names_members(marks[0][1]):
             return self.expand(marks)
         if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
@@ -194,7 +195,7 @@ class Drain:
         push = Push(self.step, noted=True)
         push.write({self.index: pks})
         self.step.require()
-        return self.unmark(list({mark: None for mark, _ in named}), push.written[self.index], len(pks))
+        return self.unmark(list(dict.fromkeys(mark for mark, _ in named)), push.written[self.index], len(pks))
 
     def spread(self, marks: list[Seen]) -> int:
         """Replace marks of several members by one for each member. Return 0: these wait."""

@@ -52,6 +52,11 @@ Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
 
 
+def names_members(via: str | None) -> bool:
+    """Return True if ``via`` is that of a mark for members, or for all; False if it is that of a related row."""
+    return via is None or via == SEVERAL
+
+
 def named_by(via: str | None, member: str | None) -> Sequence[str | None]:
     """Return the texts that a mark holds: the primary keys of its members, or the values of the column ``via``."""
     if via == SEVERAL and member is not None:

@@ -175,7 +175,7 @@ class Rebuild:
         """The owner of the build that it replaces, if that is another database."""
 
         self.stores: Sequence[Store] = (self.store,)
-        """What extensions note of rows, for each holder."""
+        """Those of the holders, to which extensions write their notes of rows."""
 
         self.swapped: dict[Index, tuple[str, int]] = {}
         """The names of live builds, and the terms, by the indexes that hold them."""

@@ -41,11 +41,11 @@ class Windows(Extension[Index]):
         moments = [moment for moment in (before, now_of(index)) if moment is not None]
         return (lambda store: note_read(store, moments)) if moments else None
 
-    def column(self, part: Index) -> DatabaseClock:
+    def column(self, holder: Index) -> DatabaseClock:
         """The time as of which the rows are read."""
         return DatabaseClock()
 
-    def before_write(self, script: str, part: Index, keys: Keys, noted: Any) -> Preceding:
+    def before_write(self, script: str, holder: Index, keys: Keys, noted: Any) -> Preceding:
         return Preceding(_PACKAGE, arguments=("" if noted is None else int(noted),))
 
     def building(self, index: Index) -> Mapping[str, int | None]:

@@ -7,7 +7,7 @@ machine, does too.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.conf import settings
 from django.db import models
@@ -72,12 +72,20 @@ class DatabaseClock(_Timed):
         return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", []
 
 
-class TimeAgo(_Timed):
-    """The time ``period`` before the statement runs."""
+class _Ago(_Timed):
+    """A time ``period`` before the statement runs."""
+
+    column: ClassVar[type[models.Field[Any, Any]]]
 
     def __init__(self, period: timedelta) -> None:
-        super().__init__(output_field=models.DateTimeField())
+        super().__init__(output_field=self.column())
         self.period = period
+
+
+class TimeAgo(_Ago):
+    """The time ``period`` before the statement runs."""
+
+    column = models.DateTimeField
 
     def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
         moment = connection.ops.adapt_datetimefield_value(timezone.now() - self.period)
@@ -93,12 +101,10 @@ class TimeAgo(_Timed):
         return "(UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND)", [self.period // _MICROSECOND]
 
 
-class DayAgo(_Timed):
+class DayAgo(_Ago):
     """The date, in the default time zone, of the time ``period`` before the statement runs."""
 
-    def __init__(self, period: timedelta) -> None:
-        super().__init__(output_field=models.DateField())
-        self.period = period
+    column = models.DateField
 
     def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
         day = connection.ops.adapt_datefield_value((_local_now() - self.period).date())

@@ -27,7 +27,7 @@ PAGE_SIZE: Final = 2000
 
 def now_of(index: Index) -> int | None:
     """Return the database's time, in microseconds; None if the database notes no build of an index yet."""
-    names = [part.name for part in index.holders]
+    names = [holder.name for holder in index.holders]
     rows = Build.objects.using(index.get_using()).filter(index__in=names)
     found = rows.annotate(now=DatabaseClock()).values_list("now", flat=True).first()
     return None if found is None else int(found)
@@ -47,9 +47,9 @@ def sweep(index: Index, *, limit: int | None = None, patience: float = PATIENCE)
     windows, using = windows_of(index), index.get_using()
     if not windows or now_of(index) is None:
         return 0
-    shards, done = InStep(index.holders), 0
-    notes = shards.each(index.holders, lambda part: WindowStore.of(part).begin_sweep())
-    shards.require()
+    step, done = InStep(index.holders), 0
+    notes = step.each(index.holders, lambda holder: WindowStore.of(holder).begin_sweep())
+    step.require()
     until: Any = now_of(index)  # after the notes, which are later only if the clock was set back
     moments = [note.moment for note in notes.values() if note.moment is not None]
     since = min(*moments, until) if len(moments) == len(notes) else None
@@ -63,16 +63,16 @@ def sweep(index: Index, *, limit: int | None = None, patience: float = PATIENCE)
             size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
             end = min(_end_of_page(index, window, since, until, size) for window in windows)
             done += leave(index, _members(windows, using, since, end), patience=patience)
-            noted = shards.each(notes, partial(_note, notes, end, until))
-            shards.require()
+            noted = step.each(notes, partial(_note, notes, end, until))
+            step.require()
             if not all(noted.values()):
                 break
             since = end
     return done
 
 
-def _note(notes: Mapping[Index, Swept], moment: int, now: int, part: Index) -> bool:
-    return WindowStore.of(part).note_swept(notes[part], moment, now)
+def _note(notes: Mapping[Index, Swept], moment: int, now: int, holder: Index) -> bool:
+    return WindowStore.of(holder).note_swept(notes[holder], moment, now)
 
 
 def _members(

@@ -10,7 +10,7 @@ from redis import Redis
 from django_zrank.codec.layout import Layout
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.pages import BareTop, PageAround, PageAt
+from django_zrank.queries.pages import PageAround, PageAt, TopByCommand
 from django_zrank.queries.positions import Locate, PositionByCommand
 from django_zrank.queries.view import View
 from django_zrank.store import Change, Store
@@ -40,7 +40,7 @@ def draws(question: Any) -> bool:
     "question",
     [
         PositionByCommand("7"),
-        BareTop(1),
+        TopByCommand(1),
         Size(),
         Locate(["7"]),
         PageAt(0, 1),
