@@ -5,8 +5,7 @@
 -- ARGV  build       as begin_sweep.lua returned it
 --       term        as begin_sweep.lua returned it
 --       nonce       that of the sweep
---       moment      time, in microseconds of the database's clock: an earlier one is noted if rows were read as of that since
---                   the sweep began, because its marks may have been processed then
+--       moment      time, in microseconds of the database's clock
 --       last        the latest time as of which rows were read, if it lay in the future and what left since has marks: the
 --                   note is removed unless there is a later one; '' for none
 -- Returns 'done', or 'superseded' with nothing changed if another sweep has begun, or the server, the term or the build is
@@ -18,10 +17,6 @@ local build, term, nonce, moment, last = unpack(ARGV)
 
 if not (holds(meta, 'build', build) and holds(meta, 'term', term) and holds(meta, 'sweep', nonce)) then
   return 'superseded'
-end
-local first = redis.call('HGET', meta, 'first_read')
-if first and tonumber(first) < tonumber(moment) then
-  moment = first
 end
 redis.call('HSET', meta, 'swept', moment)
 if holds(meta, 'last_read', last) then
