@@ -30,8 +30,14 @@ from django_redis.pool import get_connection_factory
 from .capture.dialect import OWN_TABLES
 from .capture.dialects import DIALECTS
 from .capture.triggers import captured, unwatchable
-from .capture.watched_tables import annotation_problem, unseen_tables, watched_tables
-from .codec.fields import follow
+from .capture.watched_tables import (
+    annotation_problem,
+    has_raw_sql,
+    unseen_tables,
+    volatile_functions,
+    watched_tables,
+)
+from .codec.fields import follow, is_annotation
 from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
@@ -337,6 +343,15 @@ def error(cls: type, message: str, hint: str, code: str) -> checks.Error:
     return checks.Error(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
 
+def path_problem(index: Index, raised: Exception, paths: Any) -> str:
+    """Return why a path of a setting can't be followed: ``raised``, or that it names an annotation."""
+    for path in paths if isinstance(raised, FieldDoesNotExist) else ():  # else its type may be wrong
+        with suppress(FieldDoesNotExist, FieldError):
+            if is_annotation(index.follow(str(path))[-1]):
+                return f"{path!r} is an annotation of get_queryset(), which only order and facets can name"
+    return str(raised)
+
+
 def warning(cls: type, message: str, hint: str, code: str) -> checks.Warning:
     return checks.Warning(f"{cls.__name__}{message}", hint=hint, obj=cls, id=code)
 
@@ -410,6 +425,11 @@ def _hook_problem(hook: Any, names: list[str], *, is_async: bool) -> str:
 
 
 _KEEP_IT: Final = "Keep what it computes in a column of the row, and filter by that."
+
+_JOIN_IT: Final = (
+    "Join them by a lookup, as in filter(club__is_open=True), or by an aggregate: annotate(won=Count('matches', "
+    "filter=Q(matches__is_won=True))), and filter(won__gt=0) in place of Exists()."
+)
 
 
 def _check_declaration(cls: type[RankIndex]) -> Iterator[CheckMessage]:
@@ -571,7 +591,7 @@ def _check_owner(index: RankIndex) -> Iterator[CheckMessage]:
     try:
         *_, last = follow(index.model, str(owner))
     except (FieldDoesNotExist, FieldError) as raised:
-        yield error(cls, f".owner: {raised}", hint, "zrank.E017")
+        yield error(cls, f".owner: {path_problem(index, raised, [owner])}", hint, "zrank.E017")
         return
     if last.is_relation:
         ends_at_user = last.related_model is not None and issubclass(user_model, last.related_model)
@@ -628,7 +648,7 @@ def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
         (sql, first), second = compiled(index), compiled(index)
     except Error:  # the database is needed to compile it, and can't be reached
         return
-    hint = 'To rank the rows of the last days, declare idle = ("last_seen", timedelta(days=30)); or compare with Now().'
+    hint = "To rank by the last seven days, compare a column: filter=Q(matches__played_at__within=timedelta(days=7))."
     if (sql, first) != second:
         message = ".get_queryset() differs from one call to the next: it depends on the time, or on chance."
         yield error(type(index), message, hint, "zrank.E041")
@@ -650,9 +670,16 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
         )
         yield error(cls, message, _KEEP_IT, "zrank.E033")
     if tables := ", ".join(sorted(unseen - own)):
-        hint = "Join them by a lookup, as in filter(club__is_open=True); or run verify_zrank --repair on a schedule."
         message = f".get_queryset() reads {tables} in a subquery: changes there go unnoticed."
+        yield error(cls, message, _JOIN_IT, "zrank.E052")
+    if has_raw_sql(index):
+        hint = "Write it with F(), Func() and lookups, unless it reads only columns of the row."
+        message = ".get_queryset() contains raw SQL: changes of other tables that this reads go unnoticed."
         yield warning(cls, message, hint, "zrank.W004")
+    if functions := ", ".join(f"{name}()" for name in sorted(volatile_functions(index))):
+        hint = "Compare a column with the time by within; or run verify_zrank --repair on a schedule."
+        message = f".get_queryset() compares with {functions}: what changes without a write goes unnoticed."
+        yield warning(cls, message, hint, "zrank.W013")
     leading = {
         field for source in sources for field in (source.column, *(link.near for link in source.links[-1:]))
     }
@@ -707,14 +734,14 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[RankIndex], Iterator[CheckMessage]],
     "key": (_check_key, ["model"]),
     "order": (partial(_check_parsed, "order"), ["model"]),
     "facets": (partial(_check_parsed, "facets"), ["model"]),
-    **{name: (partial(_check_extension, name), ()) for name in extensions},
     "names of facets": (_check_facet_names, ["facets"]),
-    "decimals": (_check_decimals, ["order", *extensions]),
     "band": (_check_band, ["order"]),
     "owner": (_check_owner, ["model"]),
     "using": (_check_database, ["model"]),
     "queryset": (_check_queryset, ["model"]),
     "annotations": (_check_annotations, ["queryset", "order", "facets"]),
+    **{name: (partial(_check_extension, name), ()) for name in extensions},
+    "decimals": (_check_decimals, ["order", *extensions]),
     "tables": (_check_tables, ["annotations", "queryset", "key", "order", "facets", "using", *extensions]),
     "keys on the way": (_check_keys, ["tables"]),
     "parameters": (_check_parameters, ["tables", "ranking_method"]),

@@ -63,7 +63,8 @@ class Preceding(NamedTuple):
 
     keys: Sequence[str] = ()
     arguments: Sequence[Any] = ()
-    """The keys and arguments that follow those of the script."""
+    """The keys and arguments that follow those of the script. The text removes its arguments, which are the last, and
+    leaves those of later texts, which come before."""
 
 
 class Extension(Generic[AnyIndex]):

@@ -15,6 +15,7 @@ from .ranking import Ranking
 from .scores import Scores
 from .shards.declaration import ShardedIndex
 from .shown.declaration import ShowingIndex
+from .windows import lookup  # noqa: F401 - it is registered
 from .write_behind.declaration import WriteBehindIndex
 
 __all__ = ["Band", "RankIndex"]
@@ -27,6 +28,7 @@ combined_filters.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
 extensions["shards"] = "django_zrank.shards.extension.Divided"
+extensions["windows"] = "django_zrank.windows.extension.Windows"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 extensions["shown"] = "django_zrank.shown.extension.Shown"

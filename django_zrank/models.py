@@ -9,6 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
 __all__ = [
+    "SEVERAL",
     "TABLES",
     "Batch",
     "Build",
@@ -56,6 +57,12 @@ class NoRows(models.Manager):  # type: ignore[type-arg]
         return super().get_queryset().none()
 
 
+SEVERAL: Final = "[]"
+"""``via`` of a mark that names several members: ``member`` is a JSON array of their primary keys as text. Triggers of
+PostgreSQL leave such marks for statements that change many rows, because a row for each would take longer than the
+change itself."""
+
+
 class Mark(models.Model):
     """A row of the transactional outbox: a note that a member has changed, added in the transaction that changed it,
     whichever program wrote. It waits until it is processed, and then becomes part of a :class:`Batch`.
@@ -75,7 +82,7 @@ class Mark(models.Model):
     """Null where ``member`` is the primary key of a member. Else a column that leads from a member to the row
     that changed, such as ``club_id`` or ``club__league_id``, and ``member`` is its value: members that lead
     there when the mark is read may have moved (see :meth:`WatchedTable.members_at
-    <django_zrank.capture.watched_tables.WatchedTable.members_at>`)."""
+    <django_zrank.capture.watched_tables.WatchedTable.members_at>`). ``SEVERAL``: ``member`` lists several."""
 
     member = ExactTextField(null=True)
     """The primary key, as the database casts it to text. Null means any member: a table was truncated, or
@@ -91,7 +98,8 @@ class Mark(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        what = "any member" if self.member is None else f"{self.via or 'pk'}={self.member}"
+        via = "pk" if self.via in (None, SEVERAL) else self.via
+        what = "any member" if self.member is None else f"{via}={self.member}"
         return f"{self.index}: {what}"
 
 

@@ -13,7 +13,7 @@ from django.db import models
 
 from .codec.cursors import encode_cursor, sort_key_at
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
-from .codec.filters import Condition, covering, parse_conditions, ranking_of, uncovered
+from .codec.filters import Condition, covering, narrowed_by, uncovered
 from .codec.units import Band
 from .declaration import Index, Member
 from .entries import Entries, EntryPage, Recommendations
@@ -24,9 +24,9 @@ from .members import members_of, sort_key_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_remembered
-from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween
+from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
-from .queries.request import Blocking
+from .queries.request import FEW, Blocking
 from .queries.steps import IS_SYNC, Answer, Question, Several, Steps, drive
 from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
@@ -88,6 +88,12 @@ class Ranking(
             steps.append(f".using({self.server!r})")
         return f"<Ranking of {self.index!r}{''.join(steps)}>"
 
+    def __copy__(self) -> Self:
+        """A copy, 7 µs sooner than without this method."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
     def filter(self, **conditions: Any) -> Self:
         """The ranking of the members that have these values: ``filter(region="kanto", platform__in=["pc", "ps"])``.
 
@@ -106,8 +112,7 @@ class Ranking(
 
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
         narrowed = copy(self)
-        narrowed.conditions += tuple(parse_conditions(self.index, given, negated=negated))
-        ranking = ranking_of(self.index, narrowed.conditions)
+        narrowed.conditions, ranking = narrowed_by(self.index, self.conditions, given, negated=negated)
         narrowed.view = narrowed._combined() if ranking is None else self.view.of(ranking)
         return narrowed
 
@@ -456,6 +461,13 @@ class Ranking(
     aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
+        by_command = (
+            self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
+        )
+        if by_command and not (first or self.conditions) and 0 < limit <= FEW:
+            members = yield from self._ask(TopByCommand(limit))
+            ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]
+            return Entries(self.index, self.index.to_entries(ranked))
         return self._entries((yield from self._ask(PageAt(first, limit))))
 
     @verb

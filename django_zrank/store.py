@@ -258,13 +258,13 @@ class Store(Executor):
     def _preceded(
         self, script: Script, keys: tuple[str, ...], found: Iterable[Preceding | None]
     ) -> _Preceded:
-        packages, arguments = list[str](), list[Any]()
+        packages, further, arguments = list[str](), list[str](), list[Any]()
         for text in filter(None, found):
             packages.append(text.package)
-            keys += tuple(text.keys)
-            arguments += text.arguments
+            further += text.keys
+            arguments[:0] = text.arguments  # each text takes its arguments from the end
         whole = preceded(script.name, tuple(packages)) if packages else script
-        return whole.using(self.layout.keeper.package), keys, tuple(arguments)
+        return whole.using(self.layout.keeper.package), (*keys, *further), tuple(arguments)
 
     def size(self) -> int:
         return self.run(partial(Size().steps, View(self.layout)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -40,11 +41,17 @@ def variants(script: Script) -> list[Script]:
     return list(dict.fromkeys(script.using(method_of(name).package) for name in methods))
 
 
-def preceded_scripts() -> dict[str, Script]:
-    """Return the scripts of the kernel with what parts put before them, as they are sent, by their names."""
+def preceded_scripts() -> list[Script]:
+    """Return the scripts of the kernel with what parts put before them, as they are sent for indexes that declare one
+    or several of these."""
     parts: dict[str, list[str]] = {}
     for folder in FOLDERS[1:]:
         package = ".".join(folder.parent.relative_to(_ROOT.parent).parts)
         for path in sorted(folder.glob("before/*.lua")):
             parts.setdefault(path.stem, []).append(package)
-    return {name: scripts.preceded(name, tuple(packages)) for name, packages in parts.items()}
+    return [
+        scripts.preceded(name, some)
+        for name, packages in parts.items()
+        for count in range(1, len(packages) + 1)
+        for some in combinations(packages, count)
+    ]

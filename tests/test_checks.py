@@ -17,8 +17,25 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection, models
-from django.db.models import Avg, Count, Exists, F, Max, OuterRef, Q, Subquery, Sum, Window
-from django.db.models.functions import Coalesce, Now, Random, RowNumber, Upper
+from django.db.models import (
+    Avg,
+    BooleanField,
+    Count,
+    Exists,
+    F,
+    FilteredRelation,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    Subquery,
+    Sum,
+    When,
+    Window,
+)
+from django.db.models import Case as DjangoCase
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce, ExtractHour, Now, Random, RowNumber, Upper
 from django.test.utils import isolate_apps
 from django.utils import timezone
 from redis.cache import CacheConfig
@@ -31,6 +48,7 @@ from django_zrank.sync import signal_handlers
 from tests.testapp.models import (
     Account,
     Club,
+    Competitor,
     Employee,
     Person,
     Player,
@@ -147,6 +165,7 @@ def cache(location: Any = "redis://127.0.0.1:6379/1", **options: Any) -> dict[st
 
 
 EXTRA = Player.objects.extra(tables=["testapp_club"])
+CLUBS = Club.objects.filter(pk=OuterRef("level"))
 NUMBERED = Player.objects.annotate(at=Window(RowNumber()))
 
 
@@ -180,6 +199,10 @@ def caching(code: str | None, title: str, says: str = "", /, alias: str = "zrank
 
 async def excluded(self: Any, member: Any) -> Any:
     return ()
+
+
+ANNOTATED: dict[str, Any] = {"get_queryset": lambda self: Player.objects.annotate(boss=F("level") + 1)}
+"""A queryset with an annotation of a name that no field has."""
 
 
 def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
@@ -355,6 +378,9 @@ DECLARATIONS = [
     declaring("zrank.E016", "band of dates", "Wrong.band", model=Ticket, order=("day",), band=timedelta(-1)),
     declaring("zrank.E016", "band of moments", "Wrong.band", model=Ticket, order=("moment",), band=10),
     declaring("zrank.E017", "no such owner", "Wrong.owner: .*'boss'", owner="boss"),
+    declaring(
+        "zrank.E017", "an annotated owner", "Wrong.owner: 'boss' is an annotation", owner="boss", **ANNOTATED
+    ),
     declaring("zrank.E017", "no owner behind a text", "Wrong.owner: ", owner="name__user"),
     declaring("zrank.E018", "an owner that is text", "'name' does not end at the user model", owner="name"),
     declaring("zrank.E018", "an owner of another model", "'friends'", owner="friends"),
@@ -365,19 +391,19 @@ DECLARATIONS = [
         "zrank.E019", "other rows", "QuerySet of testapp.Player", get_queryset=rows(Club.objects.all())
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "rows of a subquery",
         "testapp_account, testapp_club in a subquery",
         get_queryset=rows(Player.objects.filter(pk__in=Account.objects.filter(club__is_open=True))),
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "whether there are such rows",
         "testapp_club in a subquery",
         get_queryset=rows(Player.objects.filter(Exists(Club.objects.filter(pk=OuterRef("pk"))))),
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "a subquery of a subquery",
         "testapp_club in a subquery",
         get_queryset=rows(Player.objects.filter(pk__in=Player.objects.filter(level__in=Club.objects.all()))),
@@ -455,6 +481,25 @@ DECLARATIONS = [
         ]
     ),
     declaring("zrank.E041", "the time", "depends on the time", get_queryset=seen_before_now),
+    *(
+        declaring("zrank.W004", title, "contains raw SQL", get_queryset=rows(queryset))
+        for title, queryset in [
+            ("raw SQL", Player.objects.filter(RawSQL("level > 3", (), BooleanField()))),
+            ("extra SQL", Player.objects.extra(where=["level > 3"])),
+            (
+                "raw SQL in a subquery",
+                Player.objects.filter(pk__in=Player.objects.extra(where=["level > 3"])),
+            ),
+        ]
+    ),
+    *(
+        declaring("zrank.W013", f"a filter by {title}", f"compares with {says}", get_queryset=rows(queryset))
+        for title, queryset, says in [
+            ("the time", Player.objects.filter(user__last_login__lt=Now()), r"Now\(\): what"),
+            ("the hour", Player.objects.filter(level__lt=ExtractHour(Now())), r"Now\(\)"),
+            ("chance", Player.objects.filter(level__lt=Random() * 9), r"Random\(\)"),
+        ]
+    ),
     declaring("zrank.E041", "chance", "differs from one call", get_queryset=by_chance),
     declaring("zrank.W008", "today's date", "today's date", get_queryset=seen_before_today),
     declaring(
@@ -479,13 +524,45 @@ DECLARATIONS = [
             ("the time", Now(), "depends on Now"),
             ("time in a filter", Count("friends", filter=Q(user__date_joined__gt=Now())), "depends on Now"),
             ("chance", Random() * F("level"), "depends on Random"),
+            ("raw SQL", RawSQL("level + 1", (), IntegerField()), "contains raw SQL"),
             ("several rows", F("friends__level"), "may have several values"),
+            (
+                "a condition over several rows",
+                DjangoCase(When(friends__level__gt=3, then=1), default=0),
+                "may have several values",
+            ),
             (
                 "several and their number",
                 Coalesce("friends__level", 0) + Count("friends"),
                 "may have several values",
             ),
         ]
+    ),
+    declaring(
+        "zrank.E049",
+        "an annotation over a join by the time",
+        "annotation a depends on Now",
+        model=Competitor,
+        order=("-a",),
+        get_queryset=rows(
+            Competitor.objects.annotate(
+                recent=FilteredRelation("duels", condition=Q(duels__fought_at__lt=Now())),
+                a=Count("recent"),
+            )
+        ),
+    ),
+    declaring(
+        "zrank.E049",
+        "an annotation by the time of a subquery",
+        "annotation a depends on Now",
+        order=("-a",),
+        get_queryset=rows(
+            Player.objects.annotate(
+                a=Subquery(
+                    Player.objects.filter(pk=OuterRef("pk"), user__last_login__lt=Now()).values("level")
+                )
+            )
+        ),
     ),
     declaring(
         "zrank.E049",
@@ -508,8 +585,23 @@ DECLARATIONS = [
         order=("-a",),
         get_queryset=rows(Player.objects.alias(a=Count("friends"))),
     ),
+    *(
+        declaring(
+            "zrank.E052",
+            f"an annotation by {title}",
+            "reads testapp_club in a subquery",
+            order=("-level", "a"),
+            facets=facets,
+            get_queryset=rows(Player.objects.annotate(a=expression)),
+        )
+        for title, facets, expression in [
+            ("a sum with a subquery", (), F("level") + Subquery(CLUBS.values("pk"))),
+            ("a case with a subquery", ("a",), DjangoCase(When(Exists(CLUBS), then=1), default=0)),
+            ("a filter with a subquery", (), Count("friends", filter=Q(pk__in=Club.objects.values("pk")))),
+        ]
+    ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "an annotation by a subquery",
         "reads testapp_club in a subquery",
         order=("-a",),
@@ -538,7 +630,7 @@ DECLARATIONS = [
         ]
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "rows of a parent",
         "testapp_person in a subquery",
         model=Employee,
@@ -546,7 +638,7 @@ DECLARATIONS = [
         get_queryset=rows(Employee.objects.filter(pk__in=Person.objects.filter(points__gt=5))),
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "a joined table in a subquery too",
         "testapp_club in a subquery",
         model=Account,
@@ -556,7 +648,7 @@ DECLARATIONS = [
         ),
     ),
     declaring(
-        "zrank.W004",
+        "zrank.E052",
         "an extra table",
         "testapp_club",
         get_queryset=rows(EXTRA),

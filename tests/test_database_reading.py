@@ -47,6 +47,11 @@ examples = settings(
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
+@pytest.fixture(autouse=True)
+def patient(settings: Any) -> None:
+    settings.ZRANK = {"DATABASE_TIMEOUT": 60.0}  # of a busy machine
+
+
 # Against sorted lists
 
 

@@ -255,7 +255,7 @@ def test_a_watcher_that_is_killed_leaves_its_job_to_the_next(carrying_out: Calla
     Player.objects.bulk_create(Player(level=level) for level in range(4001))
     job, _ = request_job(INDEX, "rebuild", "ann")
     with manage("sync_zrank", "--watch", "ascending", pause=True) as watcher:
-        wait_for(lambda: jobs_of(INDEX).filter(seen_at__isnull=False, total=4001).exists())
+        wait_for(lambda: jobs_of(INDEX).filter(heartbeat_at__isnull=False, total=4001).exists())
         watcher.kill()
     job.refresh_from_db()
     assert job.is_open

@@ -453,6 +453,7 @@ ROOT = Path(django_zrank.__file__).parent
 OTHERS = {
     "write_behind/column.py": "write_behind takes integers and decimals",
     "idle/awake.py": "idle takes datetimes",
+    "windows/lookup.py": "the lookup is of dates and datetimes",
     "shown/column.py": "files and JSON can be shown, and are of no kind",
     "write_behind/flush.py": "the column of write_behind",
 }

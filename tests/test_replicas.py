@@ -62,11 +62,12 @@ class Pair:
         self.primary, self.replica, self.wire = primary, replica, wire
 
     def scripts(self, server: RedisServer) -> int:
-        """The number of scripts and transactions that a server ran since it was asked last."""
+        """The number of scripts, transactions and commands of a page that a server ran since it was asked last."""
         stats = server.ask("INFO", "commandstats")
         server.ask("CONFIG", "RESETSTAT")
         return sum(
-            stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha", "exec")
+            stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]
+            for name in ("eval", "evalsha", "exec", "zrange")
         )
 
     def answers(self, ask: Callable[[], Any]) -> tuple[Any, bool]:

@@ -102,7 +102,7 @@ def test_standings_under_one_of_several_values() -> None:
         ]
     assert len(index.ranking.standings(3, "tags")) == 3
     for paths in (("platform",), ("region",), ("tags", "region")):
-        with pytest.raises(ValueError, match=f"standings: .* has no facet {paths[-1]}"):
+        with pytest.raises(ValueError, match=f"standings: .* has no facet {paths[-1]!r}"):
             index.ranking.standings(3, *paths)
 
 

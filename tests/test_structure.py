@@ -33,7 +33,7 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.extension"),
     # A declaration is below what is done with it.
     ("django_zrank.erase", "django_zrank.erase.erasure"),
-    ("django_zrank.idle.touching", "django_zrank.idle.sweep"),
+    ("django_zrank.idle.touching", "django_zrank.idle.seeing"),
     ("django_zrank.write_behind.changing", "django_zrank.write_behind.waking"),
 }
 """Imports within functions: (module, what it imports)."""
@@ -130,13 +130,13 @@ LAYERS = [
     "redis.verbs entries recommendations",
     "shown.column shown.entry shown.reading shown.declaration",
     "write_behind.keys write_behind.column write_behind.declaration write_behind.changes write_behind.changing",
-    "idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
+    "windows.lookup idle.awake idle.declaration idle.touching ranking groups scores erase statistics index",
     "registry",
     "capture",
     "sync",
     "erase.erasure",
     "checks",
-    "idle shown write_behind groups.extension sync.flush shards",
+    "windows idle shown write_behind groups.extension sync.flush shards",
     "sql replicas",
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]
@@ -194,7 +194,7 @@ OF_PARTS = {
 
 NAMED = {
     ("django_zrank.checks", "testing"): "a hint says what gives tests a Redis",
-    ("django_zrank.checks", "idle"): "a hint says how to rank the rows of the last days",
+    ("django_zrank.checks", "windows"): "a hint says how to rank by the last days",
     ("django_zrank.conf", "replicas"): "settings stand in one class: REPLICA_LAG",
     ("django_zrank.conf", "combined"): "settings stand in one class: MAX_SCAN, FILTER_TIMEOUT and others",
     ("django_zrank.conf", "sql"): "settings stand in one class: DATABASE_TIMEOUT",

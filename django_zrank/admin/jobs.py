@@ -91,7 +91,7 @@ def _run(indexes: Sequence[Index], stop: Event) -> None:
 def take(using: str, names: Sequence[str], runner: str) -> Job | None:
     """Take the oldest job that waits, or whose runner sends no heartbeat; None if there is none."""
     free = Job.objects.using(using).filter(index__in=names, is_open=True)
-    free = free.filter(Q(runner="") | Q(seen_at__lt=Now() - LEASE))
+    free = free.filter(Q(runner="") | Q(heartbeat_at__lt=Now() - LEASE))
     taken = {"runner": runner, "heartbeat_at": Now(), "attempts": F("attempts") + 1, "done": 0, "total": None}
     for job in free.order_by("id"):
         if free.filter(pk=job.pk).update(**taken):

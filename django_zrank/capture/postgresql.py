@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, Final, NamedTuple
 
 from django.db import models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..models import Mark
+from ..models import SEVERAL, Mark
 from .dialect import PREFIX, Dialect, Trigger, Unit, digest
 from .watched_tables import WatchedTable
+
+_FEW: Final = 200
+"""The most changed rows of a statement for which each has a mark of its own; and the most members that one mark of a
+larger statement names."""
 
 
 class Relation(NamedTuple):
@@ -168,7 +173,9 @@ class PostgreSQL(Dialect):
             *self.alone(),
             (
                 f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql"
-                f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS {tag}{body}{tag}"
+                " SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
+                # Rows are estimated a hundred times too many, and compiling takes as long as the change.
+                f" SET jit = off AS {tag}{body}{tag}"
             ),
             f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC",
         ]
@@ -216,15 +223,17 @@ class PostgreSQL(Dialect):
             )
         else:
             delete, insert = (
-                self.insert(source, f"r.{column}", f" FROM {rows} r") for rows in ("old_rows", "new_rows")
+                self.insert_many(source, f"r.{column}", f" FROM {rows} r", rows)
+                for rows in ("old_rows", "new_rows")
             )
             on = " AND ".join(f"{self.value('n', field)} = {self.value('o', field)}" for field in keys)
             unmatched = " OR ".join(f"{row}.{self.column(keys[0])} IS NULL" for row in "no")
             changed = " OR ".join(filter(None, [unmatched, self.differ("n", "o", others)]))
-            update = self.insert(
+            update = self.insert_many(
                 source,
                 f"coalesce(n.{column}, o.{column})",
                 f" FROM new_rows n FULL JOIN old_rows o ON {on}",
+                "new_rows",
                 [] if source.fields is None else [f"({changed})"],
             )
         return f"""
@@ -241,6 +250,22 @@ BEGIN
   RETURN NULL;
 END
 """
+
+    def insert_many(
+        self, source: WatchedTable, member: str, rows: str, changed: str, conditions: Sequence[str] = ()
+    ) -> str:
+        """Return statements that leave marks for many rows. If ``changed``, a transition table, has more than
+        ``_FEW``, each mark names so many members: a row for each would take longer than the change itself."""
+        insert = self.insert(source, member, rows, conditions)
+        if source.via is not None:
+            return insert
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        columns, values = self.mark(replace(source, via=SEVERAL), "json_agg(m)::text")
+        listed = f"SELECT concat({member}) AS m, (row_number() OVER () - 1) / {_FEW} AS part{rows}{where}"
+        return (
+            f"IF EXISTS (SELECT FROM {changed} OFFSET {_FEW}) THEN INSERT INTO {self.marks} ({columns})"
+            f" SELECT {values} FROM ({listed}) listed GROUP BY part; ELSE {insert}; END IF"
+        )
 
     def insert(
         self, source: WatchedTable, member: str, rows: str = "", conditions: Sequence[str] = ()

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from django.db import connections, models
 from django.db.models.constants import LOOKUP_SEP
 from django.db.models.expressions import Col, CombinedExpression, F, RawSQL, Value
+from django.db.models.functions import Pi
 from django.db.models.lookups import Exact, In
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import Join
@@ -19,6 +20,8 @@ from django.db.models.sql.where import AND, ExtraWhere
 
 from ..codec.kinds import key_kind, kind_of
 from ..declaration import Index
+
+Node = TypeVar("Node")
 
 _BATCH: Final = 1000
 
@@ -167,21 +170,54 @@ def unseen_tables(index: Index) -> set[str]:
     """Return the tables that the index reads without a join to a member: their changes leave no mark."""
     own, others = _queries(index)
     tables = set(chain.from_iterable(query.extra_tables for query in own))
-    for query in others:
+    for query in _nested(others):
         query.get_initial_alias()
         used = query.alias_refcount
         tables.update(table.table_name for alias, table in query.alias_map.items() if used.get(alias))
         tables.update(query.extra_tables)
-        others += [found for found in map(_query_of, _nodes(query)) if found is not None]
-        others += query.combined_queries
     return tables
+
+
+def expressions(index: Index, kind: type[Node]) -> tuple[list[tuple[Query, Node]], list[Node]]:
+    """Return the expressions of a class in the queries that read members, each with its query; and those in the
+    subqueries of :func:`unseen_tables`."""
+    own, others = _queries(index)
+    found = [(query, node) for query in own for node in _nodes(query) if isinstance(node, kind)]
+    return found, [node for query in _nested(others) for node in _nodes(query) if isinstance(node, kind)]
+
+
+def path_to(query: Query, column: Col) -> str:
+    """Return the lookup path from a member to a column of ``query``."""
+    _, relations, _ = _way_to(query, column.alias)
+    return LOOKUP_SEP.join([*(relation.name for relation in relations), column.target.name])
+
+
+def _nested(queries: list[Query]) -> Iterator[Query]:
+    """Yield queries, and the subqueries in them."""
+    for query in queries:
+        yield query
+        queries += [found for found in map(_query_of, _nodes(query)) if found is not None]
+        queries += query.combined_queries
 
 
 def depends_on_time(index: Index) -> bool:
     """Return True if a member may move although no watched table changes, because its row is compared with the time:
     with a function that has no arguments. (If it is compared with other rows, each save of it leaves a mark.)"""
-    nodes = chain.from_iterable(map(_nodes, _queries(index)[0]))
-    return any(isinstance(node, models.Func) and not node.get_source_expressions() for node in nodes)
+    return any(map(_is_volatile, chain.from_iterable(map(_nodes, _queries(index)[0]))))
+
+
+def volatile_functions(index: Index) -> set[str]:
+    """Return the functions without arguments by which ``get_queryset()`` filters, such as ``Now``: their values change
+    while no row does."""
+    query = index.get_queryset().query
+    nodes = _walk([query.where, *_conditions(query)])
+    return {type(node).__name__ for node in nodes if _is_volatile(node)}
+
+
+def has_raw_sql(index: Index) -> bool:
+    """Return True if ``get_queryset()`` contains raw SQL, which may read anything."""
+    nodes = chain.from_iterable(map(_nodes, chain.from_iterable(_queries(index))))
+    return any(isinstance(node, (RawSQL, ExtraWhere)) for node in nodes)
 
 
 def annotation_problem(index: Index, path: str) -> str:
@@ -190,13 +226,16 @@ def annotation_problem(index: Index, path: str) -> str:
     expression = query.annotations[path]
     if expression.contains_over_clause:
         return "is a window function: a change of one row could move others, unnoticed"
-    nodes, vendor = list(_walk([expression])), connections[index.get_using()].vendor
+    nodes = list(_walk([expression, *_conditions(query)]))
+    vendor = connections[index.get_using()].vendor
     for node in nodes:
+        if isinstance(node, (RawSQL, ExtraWhere)):
+            return "contains raw SQL, which may read anything"
         if vendor == "mysql" and isinstance(node, models.Avg) and _is_average_of_integers(node):
             return "is an average of integers, whose digits this database varies: average floats, F(…) * 1.0"
         if (inner := _query_of(node)) is not None:
             nodes += _nodes(inner)
-        if isinstance(node, models.Func) and not node.get_source_expressions():
+        if _is_volatile(node):
             return f"depends on {type(node).__name__}(), which changes while no row does"
     if any(
         isinstance(node, Col) and _is_repeated(query, node.alias) for node in _outside_aggregates(expression)
@@ -245,9 +284,18 @@ def _queries(index: Index) -> tuple[list[Query], list[Query]]:
 
 def _nodes(query: Query) -> Iterator[Any]:
     """Yield every expression in the filters and columns of ``query``, without entering subqueries."""
+    return _walk([query.where, *query.select, *query.annotation_select.values(), *_conditions(query)])
+
+
+def _conditions(query: Query) -> list[Any]:
+    """Return the conditions of the joins of ``query``: those of its filtered relations."""
     joins: list[Any] = [table for table in query.alias_map.values() if isinstance(table, Join)]
-    conditions = [join.filtered_relation.resolved_condition for join in joins if join.filtered_relation]
-    return _walk([query.where, *query.select, *query.annotation_select.values(), *conditions])
+    return [join.filtered_relation.resolved_condition for join in joins if join.filtered_relation]
+
+
+def _is_volatile(node: Any) -> bool:
+    """Return True for a function without arguments, such as ``Now()``: its value changes while no row does."""
+    return isinstance(node, models.Func) and not node.get_source_expressions() and not isinstance(node, Pi)
 
 
 def _walk(pending: list[Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ Several conditions are joined by AND, several values of one by OR; ``exclude()``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ __all__ = [
     "Condition",
     "covering",
     "declare",
+    "narrowed_by",
     "parse_conditions",
     "quote_group",
     "ranking_of",
@@ -35,6 +37,10 @@ MOST_GROUPS: Final = 50
 
 NOBODY: Final = "!"
 """The name of a ranking that never exists: for a filter by one of no values."""
+
+
+_PLANS: Final = 1000
+"""Arguments of ``filter()`` whose parsed form is kept: parsing them takes 8 µs of a client, a bare ZREVRANK 30."""
 
 
 class Condition(NamedTuple):
@@ -71,6 +77,25 @@ def parse_conditions(index: Index, given: Mapping[str, Any], *, negated: bool) -
     if negated:
         return [Condition(values, True)] if values else []
     return [Condition({path: some}, False) for path, some in values.items()]
+
+
+def narrowed_by(
+    index: Index, conditions: tuple[Condition, ...], given: Mapping[str, Any], *, negated: bool
+) -> tuple[tuple[Condition, ...], str | None]:
+    """Return ``conditions`` with those that the arguments of ``filter()`` or ``exclude()`` add, and the name of the one
+    ranking that holds the members that meet all: see :func:`ranking_of`. Raises ``ValueError``."""
+    if not conditions and all(type(value) is str for value in given.values()):
+        return _parsed(index, tuple(given.items()), negated)
+    conditions = (*conditions, *parse_conditions(index, given, negated=negated))
+    return conditions, ranking_of(index, conditions)
+
+
+@lru_cache(_PLANS)
+def _parsed(
+    index: Index, given: tuple[tuple[str, str], ...], negated: bool
+) -> tuple[tuple[Condition, ...], str | None]:
+    conditions = tuple(parse_conditions(index, dict(given), negated=negated))
+    return conditions, ranking_of(index, conditions)
 
 
 def _known(index: Index) -> tuple[str, ...]:

@@ -19,13 +19,13 @@ from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Busy, StillRanked
 from ..extension import installed
-from ..models import Batch
+from ..models import SEVERAL, Batch
 from ..queries.request import Call, Request
 from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
 from ..sync.in_step import InStep
-from ..sync.marks import Seen, forget_batches, unmark, waiting_marks
+from ..sync.marks import Seen, forget_batches, named_by, names_members, spread, unmark, waiting_marks
 from ..sync.push import push
 from ..transactions import refuse_transaction
 from . import Erased
@@ -79,6 +79,9 @@ def erase(index: Index, member: Any) -> Erased:
                     one.bring(each)
 
     # Marks that are written from now on lead to the same, but none is deleted that this push may not contain.
+    several = waiting_marks(index).filter(via=SEVERAL).values_list("id", "via", "member")
+    if also := [mark for mark in several.iterator() if any(map(is_member, named_by(*mark[1:])))]:
+        spread(index, also)
     named = waiting_marks(index).filter(via=None).values_list("id", "via", "member")
     marks: list[Seen] = [mark for mark in named.iterator() if is_member(mark[2])]
     pushed = push(index, [pk], noted=bool(marks))  # after which nobody can change its score
@@ -124,7 +127,7 @@ def erase(index: Index, member: Any) -> Erased:
     kept = [
         at
         for at, marks in batches.iterator(chunk_size=20)
-        if any(via is None and is_member(text) for via, text in marks)
+        if any(names_members(via) and any(map(is_member, named_by(via, text))) for via, text in marks)
     ]
     if kept:
         remains["batches"] = max(kept) + timedelta(seconds=settings.keep_marks)

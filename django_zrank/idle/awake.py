@@ -5,38 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.core.exceptions import FieldError
 from django.db import models
-from django.utils import timezone
 
 from ..codec.fields import follow
-from ..codec.kinds import Moment
+from ..windows.lookup import Within
 
-__all__ = ["MOMENT", "Awake", "TimeAgo"]
-
-
-class TimeAgo(models.Func):
-    """The time ``period`` before the statement runs, by the database's clock.
-
-    MySQL's clock has no time zone, so connections that store local times use this process's clock. SQLite, on the same
-    machine, does too.
-    """
-
-    def __init__(self, period: timedelta) -> None:
-        super().__init__(output_field=models.DateTimeField())
-        self.period = period
-
-    def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
-        return "%s", [connection.ops.adapt_datetimefield_value(timezone.now() - self.period)]
-
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
-        return "(STATEMENT_TIMESTAMP() - %s)", [self.period]
-
-    def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
-        if not settings.USE_TZ or connection.timezone_name != "UTC":
-            return self.as_sql(compiler, connection)
-        return "(UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND)", [self.period // timedelta(microseconds=1)]
+__all__ = ["Awake"]
 
 
 class Awake(NamedTuple):
@@ -74,8 +49,4 @@ class Awake(NamedTuple):
 
     def condition(self) -> models.Q:
         """The rows that are awake. Rows with null are asleep."""
-        return models.Q(**{f"{self.path}__gt": TimeAgo(self.period)})
-
-
-MOMENT = Moment()
-"""Times as Redis holds them: microseconds since 1970 in UTC."""
+        return models.Q(**{f"{self.path}__{Within.lookup_name}": self.period})

@@ -109,7 +109,7 @@ def _touching(index: IdleIndex, texts: Sequence[str]) -> Steps[list[list[str]]]:
 
 def _see(index: IdleIndex, missing: Sequence[str], due: Sequence[str]) -> Blocking[Any]:
     # A declaration loads no Redis.
-    from .sweep import see
+    from .seeing import see
 
     missing, due = (list(map(index.from_text, texts)) for texts in (missing, due))
     return Blocking(partial(see, index, missing, due))

@@ -1,6 +1,8 @@
-"""What a rebuild makes is called a build, and a sign of life a heartbeat."""
+"""Rename generations to builds, and signs of life to heartbeats."""
 
 from django.db import migrations
+
+RENAMED = migrations.RenameModel("Generation", "Build")
 
 
 class Migration(migrations.Migration):
@@ -8,7 +10,9 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.DeleteModel("Ranking"),  # a proxy: RenameModel doesn't rename its base
-        migrations.RenameModel("Generation", "Build"),
+        # Inside of another operation, so that Django doesn't rename the content type as well: nothing uses it, and
+        # after an uninstallation both names may be there.
+        migrations.SeparateDatabaseAndState([RENAMED], [RENAMED]),
         migrations.RenameField("Build", "generation", "build"),
         migrations.RenameField("Job", "seen_at", "heartbeat_at"),
         migrations.CreateModel(

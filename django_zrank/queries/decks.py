@@ -19,7 +19,7 @@ Card: TypeAlias = tuple[float, bytes, int | None]
 
 
 class Asked(NamedTuple):
-    """What is asked of a deck."""
+    """A request to a deck."""
 
     wanted: int
     """The number of cards that pass the tests."""

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _SIDE: Final = struct.Struct("<3I")
-"""What is asked of a side, before its random numbers."""
+"""The numbers that go to a side before its random ones."""
 
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
@@ -11,7 +12,17 @@ from .request import FEW
 from .steps import Steps
 from .view import View
 
-__all__ = ["Bound", "Page", "PageAbove", "PageAround", "PageAt", "PageBeside", "PageBetween", "parse_page"]
+__all__ = [
+    "Bound",
+    "Page",
+    "PageAbove",
+    "PageAround",
+    "PageAt",
+    "PageBeside",
+    "PageBetween",
+    "TopByCommand",
+    "parse_page",
+]
 
 _CHUNK: Final = 1000
 """Members that are read in one round trip."""
@@ -58,6 +69,23 @@ class PageAt(NamedTuple):
 
     def steps(self, view: View, keys: Keys) -> Steps[Page]:
         return _read(view, keys, self.limit, "position", self.first)
+
+
+class TopByCommand(NamedTuple):
+    """The best ``limit`` members, at least one, with their scores. For bare primary keys in one ranking."""
+
+    limit: int
+
+    def steps(self, view: View, keys: Keys) -> Steps[list[tuple[bytes, float]]]:
+        arguments = (0, self.limit - 1, *(["REV"] if view.reverse else []), "WITHSCORES")
+        # Unlike the command, the script distinguishes an empty index from a missing one.
+        page = PageAt(0, self.limit)
+        found = yield from view.plain_command(
+            keys, "ZRANGE", *arguments, otherwise=page, then=attrgetter("members")
+        )
+        if found and isinstance(found[0], bytes):  # by RESP2
+            found = zip(found[::2], map(float, found[1::2]), strict=True)
+        return [(stored, score) for stored, score in found]
 
 
 class PageAround(NamedTuple):

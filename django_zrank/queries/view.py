@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final, TypeVar
 
 from ..codec.layout import PLAIN, Layout
@@ -27,6 +27,9 @@ _FIRST: Final = 60
 
 _COST: Final = 3
 """Microseconds that the server takes for a value."""
+
+_VIEWS: Final = 1000
+"""Views of rankings that are kept with what follows from them: 12 µs of a client, where a bare ZREVRANK takes 30."""
 
 _NO_BOUND: Final = 2**53
 
@@ -60,7 +63,7 @@ class View:
 
     def of(self, ranking: str) -> View:
         """The members of a ranking, in the same order and within the same bounds."""
-        return View(self.layout, ranking, self.reverse, self.method, self.scan, self.seconds)
+        return _of(self, ranking)
 
     def by(self, method: str | None) -> View:
         """The same members, ranked by another method where one is given."""
@@ -122,7 +125,7 @@ class View:
             if (replies[1] or b"").decode() != keys.build:
                 raise Swapped
             return replies[0]  # type: ignore[no-any-return]
-        found = replies[0] if command != "ZCARD" else replies[0] or None
+        found = replies[0] if command not in ("ZCARD", "ZRANGE") else replies[0] or None
         return then((yield from otherwise.steps(self, keys))) if found is None else found
 
     def count_facet(self, keys: Keys, facet: str, covered: str) -> Steps[dict[bytes, int]]:
@@ -144,3 +147,8 @@ class View:
             if len(reply) < 2 * page:
                 return {facet.encode() + name.removeprefix(names): count for name, count in found.items()}
             last, page = reply[-2], _PAGE
+
+
+@lru_cache(_VIEWS)
+def _of(view: View, ranking: str) -> View:
+    return View(view.layout, ranking, view.reverse, view.method, view.scan, view.seconds)

@@ -31,7 +31,7 @@ from ..exceptions import FilterTooLarge
 from ..index import Band, RankIndex
 from ..ranking import Ranking
 from ..recommendations import sides
-from .serializers import enumeration, facet_schema, key_schema, shows_rank
+from .serializers import enumeration, facet_schema, key_schema, one_of, shows_rank
 
 logger = logging.getLogger("django_zrank")
 
@@ -115,6 +115,9 @@ class CommaField(ListField):
 
     def split(self, data: list[str]) -> list[str]:
         return [part.replace("\\,", ",") for text in data for part in re.split(r"(?<!\\),", text)]
+
+
+_ANY_TEXT = r"^[^\u0000]*$"
 
 
 def _with_pattern(schema: Schema, pattern: str) -> Schema:
@@ -271,7 +274,7 @@ class ValueField(QueryField):
         self.choices = choices
         self.may_be_empty = is_text and not column.primary_key and "" in (choices or [""])
         schema = facet_schema(index, path)
-        self.schema = {**schema, "enum": choices} if choices else _with_pattern(schema, r"^[^\u0000]*$")
+        self.schema = {**schema, "enum": choices} if choices else _with_pattern(schema, _ANY_TEXT)
 
     def parse(self, text: str) -> Any:
         text = self.kind.spelled(text)
@@ -283,6 +286,15 @@ class ValueField(QueryField):
         return value
 
 
+def _or_empty(schema: Schema) -> Schema:
+    """Return the schema of a filter's values, and of an empty one, which is ignored."""
+    if schema.get("pattern") == _ANY_TEXT:
+        return schema
+    if "enum" in schema:
+        return {**schema, "enum": list(dict.fromkeys([*schema["enum"], ""]))}
+    return one_of([schema, {"type": "string", "enum": [""]}])
+
+
 class ValuesField(CommaField):
     """Members that have one of these values."""
 
@@ -291,6 +303,7 @@ class ValuesField(CommaField):
     def __init__(self, child: QueryField, path: str, max_length: int = 100, **options: Any) -> None:
         super().__init__(child, max_length, **options)
         self.path = path
+        self.schema = {**self.schema, "items": _or_empty(child.schema)}
 
     def to_internal_value(self, data: list[str]) -> ParsedFilter:
         return ParsedFilter(self.path, list(dict.fromkeys(super().to_internal_value(data))), self.negated)
@@ -305,7 +318,7 @@ class NotValuesField(ValuesField):
 class FlagField(QueryField, serializers.BooleanField):
     """Members that have ``value`` at ``path`` (true), or any other (false)."""
 
-    schema = {"type": "boolean"}
+    schema = _or_empty({"type": "boolean"})
 
     def __init__(self, path: str, value: Any, **options: Any) -> None:
         super().__init__(**options)

@@ -12,7 +12,7 @@ from .names import name_of, shard_of
 __all__ = ["ShardedIndex"]
 
 _NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
-"""What follows the name of the index in that of a shard."""
+"""The part of a shard's name behind that of its index."""
 
 
 class ShardedIndex(Index[Member]):

@@ -1,4 +1,4 @@
-"""What keeps an index with shards in step: functions that take the place of those of the kernel (``divisible``)."""
+"""The synchronization of an index with shards: functions that take the place of those of the kernel (``divisible``)."""
 
 from __future__ import annotations
 

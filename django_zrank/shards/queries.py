@@ -17,7 +17,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ..codec.units import LAST, NUL
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw, Ends, Sample
-from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, parse_page
+from ..queries.pages import (
+    Page,
+    PageAbove,
+    PageAround,
+    PageAt,
+    PageBeside,
+    PageBetween,
+    TopByCommand,
+    parse_page,
+)
 from ..queries.positions import Locate, Location, Locations, Placement, Placements, PositionByCommand
 from ..queries.steps import Question, Several, Steps, together
 from ..queries.view import View
@@ -319,6 +328,10 @@ class ShardedView:
 
     # Pages
 
+    def top_by_command(self, question: TopByCommand) -> Steps[list[tuple[bytes, float]]]:
+        """The best members. One round trip."""
+        return (yield from self.page_at(PageAt(0, question.limit))).members
+
     def page_at(self, question: PageAt) -> Steps[Page]:
         """A page by its position. One round trip near the top, 3 to 5 anywhere else."""
         first, limit = question
@@ -504,6 +517,7 @@ def _each(merge: Callable[[list[Any]], Any]) -> Callable[[ShardedView, Any], Ste
 
 _ANSWERS: Final[dict[type, Callable[[ShardedView, Any], Steps[Any]]]] = {
     PositionByCommand: ShardedView.position_by_command,
+    TopByCommand: ShardedView.top_by_command,
     CountFacet: _each(lambda counts: sum(map(Counter, counts), Counter())),
     Draw: ShardedView.draw,
     Locate: ShardedView.locate,

@@ -11,7 +11,7 @@ from ..models import Batch, Build
 from ..store import Change
 from ..sync.drain import Drain, built
 from ..sync.in_step import InStep
-from ..sync.marks import Seen, Written, batch_of, delete, lock, note_trace
+from ..sync.marks import Seen, Written, batch_of, count_named, delete, lock, note_trace
 from ..sync.push import Push
 from ..sync.rebuild import rebuild
 from ..transactions import PATIENCE, briefly
@@ -58,17 +58,29 @@ class _Router(Drain):
     def write(self, named: list[tuple[Seen, Any]]) -> int:
         index, away = self.index, self.step.failed
         shards = index.place(named, lambda pair: index.to_text(pair[1]))
+        led: dict[Seen, set[Index]] = {}
+        for shard, own in shards.items():
+            for mark, _ in own:
+                led.setdefault(mark, set()).add(shard)
+        # Of marks that name several members, only those of the shards that are away are to wait.
+        if away and (mixed := [mark for mark, to in led.items() if len(to) > 1 and not to.isdisjoint(away)]):
+            self.spread(mixed)
+            named = [pair for pair in named if pair[0] not in {*mixed}]
+            return self.write(named) if named else 0
         pks: dict[Index, set[Any]] = {
             shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
         }
         push = _Push(self.step)
         push.write(pks)
         self.step.require()
-        if not push.astray.isdisjoint(away) and len(named) > 1:  # perhaps because of one mark
-            return self.process_halves([mark for mark, _ in named])
+        if not push.astray.isdisjoint(away) and len(led) > 1:  # perhaps because of one mark
+            return self.process_halves([*led])
+        together: dict[frozenset[Index], list[Seen]] = {}
+        for mark, to in led.items():
+            together.setdefault(frozenset(to), []).append(mark)
         processed: list[_Processed] = []
-        for shard, own in shards.items():
-            one = _Processed([mark for mark, _ in own], {shard, *push.astray})
+        for holders, marks in together.items():
+            one = _Processed(marks, holders | push.astray)
             if missing := one.shards - push.written.keys():
                 self.left |= {pk: missing for pk, _, _ in one.marks}
             else:
@@ -90,7 +102,7 @@ class _Router(Drain):
         self, processed: Sequence[_Processed], written: Mapping[Index, Written], members: int
     ) -> int:
         settled = _unmark(self.index, processed, written, patience=self.patience) if processed else []
-        done = sum(len(one.marks) for one in settled)
+        done = sum(count_named(one.marks) for one in settled)
         return self.announce(done, members) if done else 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..checks import error
+from ..checks import error, path_problem
 from .declaration import ShowingIndex
 
 __all__ = ["check_shown"]
@@ -21,4 +21,6 @@ def check_shown(index: ShowingIndex) -> Iterator[CheckMessage]:
             "Columns of the row, or of one that it leads to, in a tuple: "
             'shown = ("name", "avatar", "guild__name").'
         )
-        yield error(type(index), f".shown: {raised}", hint, "zrank.E050")
+        yield error(
+            type(index), f".shown: {path_problem(index, raised, index.get_shown())}", hint, "zrank.E050"
+        )

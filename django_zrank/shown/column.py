@@ -107,7 +107,7 @@ class ShownColumns:
 
     @cached_property
     def declared(self) -> list[Any]:
-        """What tells declarations apart, besides the types of the columns."""
+        """The differences between declarations, besides the types of the columns."""
         return ["shown", self.paths]
 
 

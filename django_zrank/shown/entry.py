@@ -11,7 +11,7 @@ __all__ = ["LateShownEntry", "ShownEntry"]
 
 
 class _Showing:
-    """What an entry has besides the tuple, which alone is compared."""
+    """Attributes of an entry besides the tuple, which alone is compared."""
 
     shown: Mapping[str, Any]
 

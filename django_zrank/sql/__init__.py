@@ -20,7 +20,7 @@ from ..exceptions import IndexUnavailable
 from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
-from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween
+from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from ..queries.positions import (
     Locate,
     Location,
@@ -166,6 +166,10 @@ def _page_at(rows: Rows, view: View, question: PageAt) -> Page:
     return _page(rows, view, size, question.first, size, question.limit)
 
 
+def _top_by_command(rows: Rows, view: View, question: TopByCommand) -> list[tuple[bytes, float]]:
+    return _page_at(rows, view, PageAt(0, question.limit)).members
+
+
 def _page_around(rows: Rows, view: View, question: PageAround) -> Page | None:
     me = rows.find([question.member]).get(question.member)
     if me is None:
@@ -259,6 +263,7 @@ def _count_facet(rows: Rows, view: View, question: CountFacet) -> dict[bytes, in
 _ANSWERS: Final[dict[type, Callable[[Rows, View, Any], Any]]] = {
     PositionByCommand: _position_by_command,
     ScoreByCommand: _score_by_command,
+    TopByCommand: _top_by_command,
     CountFacet: _count_facet,
     Draw: sample,
     Locate: _locate,

@@ -181,8 +181,9 @@ class Statistics(Generic[Member]):
         ]
         for path in paths:
             if not any(path in facet.paths for facet in facets):
-                beside = f" made of {', '.join([*filtered, *paths])}" if filtered or len(paths) > 1 else ""
-                raise ValueError(f"standings: the index {self.index.name!r} has no facet {path}{beside}")
+                made_of = ", ".join(map(repr, dict.fromkeys([*filtered, *paths])))
+                beside = f" made of {made_of}" if filtered or len(paths) > 1 else ""
+                raise ValueError(f"standings: the index {self.index.name!r} has no facet {path!r}{beside}")
         text = self.index.to_text(member)
         placements = yield from self._ask(Placements(text, [facet.name for facet in facets]))
         if not placements:

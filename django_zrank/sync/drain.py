@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import accumulate, chain, groupby, islice
 from time import monotonic
 from typing import Any, Final
 
@@ -16,23 +16,27 @@ from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Busy, ZRankError
 from ..extension import divisible
-from ..models import Mark
+from ..models import SEVERAL, Mark
 from ..recent import Recent
 from ..redis.keys import Keys
 from ..signals import drained
 from ..store import Store
-from ..transactions import PATIENCE, refuse_transaction, without_waiting
+from ..transactions import PATIENCE, holds_snapshot, refuse_transaction, without_waiting
 from .in_step import InStep
 from .marks import (
     Seen,
     Written,
+    count_named,
     discard,
     forget_batches,
     leave,
+    named_by,
+    names_members,
     newest_mark,
     next_marks,
     replayed_marks,
     require_declared,
+    spread,
     unmark,
 )
 from .push import Push
@@ -53,7 +57,8 @@ _REST: Final = 20
 def drain(
     index: Index, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
-    """Process the marks of ``index`` that wait now, at most ``limit``. Return their number.
+    """Process the marks of ``index`` that wait now, about ``limit`` at most. Return their number; a mark that names
+    several members counts as so many.
 
     Marks of related rows are replaced by marks of the members that they lead to. The members of marks are pushed (see
     :func:`~django_zrank.sync.push.push`), and then the marks are deleted. If it is killed in between, the marks still
@@ -86,27 +91,30 @@ class Drain:
         """Marks that wait on, with the indexes that they wait for; none if they can't be processed."""
 
         self.has_expanded = False
-        """True if marks were left for the members of related rows."""
+        """True if marks were replaced by others: those of related rows, or of several members, by one for each."""
 
         self.read, self.last = 0, 0
-        """The number of marks that were read, and the id of the last one."""
+        """The number of marks that were processed or left, and the id of the last one."""
 
     def run(self, limit: int | None, last: int = 0) -> int:
-        """Process the marks beyond the id ``last``, at most ``limit``. Return their number."""
+        """Process the marks beyond the id ``last``, about ``limit`` at most. Return their number."""
         behind = self.begin()
         self.last, done = last, 0
-        for _ in range(2):  # the second time for the members that marks of related rows lead to
+        for _ in range(2):  # the second time for marks that have replaced others
             until = newest_mark(self.index)
             while limit is None or done < limit:
                 size = self.batch_size if limit is None else min(self.batch_size, limit - done)
                 marks = next_marks(self.index, self.last, until, size, everybody=self.share is None)
                 if not marks:
                     break
-                self.last, self.read = marks[-1][0], self.read + len(marks)
-                # Those of related rows first.
-                for is_named in (False, True):
-                    if own := [mark for mark in marks if (mark[1] is None) is is_named]:
-                        done += self.process(own)
+                for some in _pieces(marks, size):
+                    self.last, self.read = some[-1][0], self.read + count_named(some)
+                    # Those of related rows first.
+                    for is_named in (False, True):
+                        if own := [mark for mark in some if names_members(mark[1]) is is_named]:
+                            done += self.process(own)
+                    if self.share is not None or (limit is not None and done >= limit):
+                        break
                 if self.share is not None:
                     break
             if not self.has_expanded:
@@ -148,6 +156,8 @@ class Drain:
         if len(marks) > 1:
             return self.process_halves(marks)
         pk, via, member = marks[0]
+        if via == SEVERAL:
+            return self.spread(marks)
         mark = Mark(index=self.index.name, via=via, member=member)
         logger.error("Index %r: mark %d (%s) can't be processed", self.index.name, pk, mark, exc_info=error)
         self.left[pk] = ()
@@ -160,14 +170,22 @@ class Drain:
     def apply(self, marks: list[Seen]) -> int:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those that fail the fence (see
         ``unmark()``) wait on."""
-        if marks[0][1] is not None:
+        if not names_members(marks[0][1]):
             return self.expand(marks)
         if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
         parse = key_parser(self.index)
-        pks = {text: parse(text) for text in {text for _, _, text in marks}}  # marks repeat members
-        named = [(mark, pk) for mark in marks if (pk := pks[mark[2]]) is not None]
-        nobody = [mark for mark in marks if pks[mark[2]] is None]
+        texts = [named_by(via, member) for _, via, member in marks]
+        pks = {text: parse(text) for text in set(chain.from_iterable(texts))}  # marks repeat members
+        named = [
+            (mark, pk)
+            for mark, own in zip(marks, texts, strict=True)
+            for text in own
+            if (pk := pks[text]) is not None
+        ]
+        nobody = [
+            mark for mark, own in zip(marks, texts, strict=True) if all(pks[text] is None for text in own)
+        ]
         done = discard(self.index, nobody, patience=self.patience) if nobody else 0
         return done + (self.write(named) if named else 0)
 
@@ -177,7 +195,12 @@ class Drain:
         push = Push(self.step, noted=True)
         push.write({self.index: pks})
         self.step.require()
-        return self.unmark([mark for mark, _ in named], push.written[self.index], len(pks))
+        return self.unmark(list(dict.fromkeys(mark for mark, _ in named)), push.written[self.index], len(pks))
+
+    def spread(self, marks: list[Seen]) -> int:
+        """Replace marks of several members by one for each member. Return 0: these wait."""
+        self.has_expanded = bool(spread(self.index, marks, patience=self.patience)) or self.has_expanded
+        return 0
 
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
@@ -216,11 +239,21 @@ class Drain:
     def unmark(self, marks: list[Seen], written: Written, members: int) -> int:
         """Delete marks, and announce that. Return their number; 0 if they wait on."""
         is_done = unmark(self.index, marks, written, patience=self.patience)
-        return self.announce(len(marks), members) if is_done else 0
+        return self.announce(count_named(marks), members) if is_done else 0
 
     def announce(self, marks: int, members: int) -> int:
         drained.send_robust(self.index, marks=marks, members=members)
         return marks
+
+
+def _pieces(marks: list[Seen], size: int) -> Iterator[list[Seen]]:
+    """Yield marks in pieces that name about ``size`` members: a mark may name many."""
+    if all(via != SEVERAL for _, via, _ in marks):
+        yield marks
+        return
+    so_far = accumulate(count_named([mark]) for mark in marks)
+    for _, piece in groupby(zip(so_far, marks, strict=True), lambda one: (one[0] - 1) // size):
+        yield [mark for _, mark in piece]
 
 
 def built(index: Index) -> Written:
@@ -252,7 +285,7 @@ def drain_soon(index: Index) -> None:
     The next one comes later if this one takes long, as with millions of marks of another index that nobody drains.
     """
     connection = connections[index.get_using()]
-    if connection.in_atomic_block or not _due("drain", index, 1.0):
+    if connection.in_atomic_block or not _due("drain", index, 1.0) or holds_snapshot(connection):
         return
     began, keys = monotonic(), Store.of(index).keys
     if _due("start over", index, _WALKED):  # a mark that is committed late may have a lower id

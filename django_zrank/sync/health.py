@@ -153,6 +153,9 @@ def repair(index: Index, *, look: bool = True) -> Status:
     step = InStep(index.holders)
     statuses = step.each(index.holders, _repair_one)
     step.require()
+    for found in dict.fromkeys(status for status in statuses.values() if status not in _CALM):
+        names = [repr(holder.name) for holder, status in statuses.items() if status is found]
+        logger.warning("Index %s: %s", ", ".join(names), found.value)
     if broken := [holder for holder, status in statuses.items() if status.wants_rebuild]:
         rebuild(index, holders=broken, polite=True)
     wrong = [status for status in statuses.values() if status not in _CALM]
@@ -175,7 +178,6 @@ def _repair_one(holder: Index) -> Status:
         status = Status.UNKNOWN_BUILD
     if status in _CALM:
         return status
-    logger.warning("Index %r: %s", holder.name, status.value)
     if status is Status.BUILD_NOT_RECORDED:
         note_build(holder, health.build)
     elif status is Status.RESTARTED:

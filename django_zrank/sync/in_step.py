@@ -38,6 +38,7 @@ class Breaker:
         self._closes_at = 0.0
         self._failing = False
         self._others: dict[str, Breaker] = {}
+        self._refusing: dict[str, set[str]] = {}
 
     def of(self, name: str) -> Breaker:
         """The breaker of a server, or of an index, with a name of its own; this one for '', the only server."""
@@ -46,6 +47,7 @@ class Breaker:
     def forget(self) -> None:
         """Forget all failures."""
         self._others.clear()
+        self._refusing.clear()
         self.reset()
 
     @property
@@ -71,7 +73,21 @@ class Breaker:
         self._closes_at = 0.0
         if self._failing:
             self._failing = False
-            logger.info("Pushes work again. Drains pick up what was saved meanwhile.")
+            logger.info("Redis answers again. Drains pick up what was saved meanwhile.")
+
+    def refuse(self, declared: str, holder: str, error: IndexUnavailable) -> None:
+        """Note that a holder of an index refuses pushes, although its server answers. Warns once for each index, until
+        its holders have taken a push."""
+        if declared not in self._refusing:
+            logger.warning("Not pushed, nor are further saves until this is repaired. %s", error)
+        self._refusing.setdefault(declared, set()).add(holder)
+
+    def accept(self, declared: str, holder: str) -> None:
+        """Note that a holder has taken a push."""
+        if holders := self._refusing.get(declared):
+            holders.discard(holder)
+            if not holders:
+                self._refusing.pop(declared, None)
 
 
 breaker = Breaker()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from ..declaration import Index
 from ..exceptions import Busy, NotBuilt
 from ..extension import installed
 from ..iteration import batched
-from ..models import Batch, Build, Mark
+from ..models import SEVERAL, Batch, Build, Mark
 from ..recent import Recent
 from ..store import Health, trace_of
 from ..transactions import PATIENCE, briefly
@@ -49,6 +50,23 @@ _unasked: Recent[bool] = Recent()
 
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
+
+
+def names_members(via: str | None) -> bool:
+    """Return True if ``via`` is that of a mark for members, or for all; False if it is that of a related row."""
+    return via is None or via == SEVERAL
+
+
+def named_by(via: str | None, member: str | None) -> Sequence[str | None]:
+    """Return the texts that a mark holds: the primary keys of its members, or the values of the column ``via``."""
+    if via == SEVERAL and member is not None:
+        return json.loads(member)  # type: ignore[no-any-return]
+    return (member,)
+
+
+def count_named(marks: Iterable[Seen]) -> int:
+    """Return the number of marks, of which one that names several members counts as so many."""
+    return sum(len(named_by(via, member)) for _, via, member in marks)
 
 
 def waiting_marks(index: Index) -> QuerySet[Mark]:
@@ -128,6 +146,24 @@ def leave(index: Index, pks: Iterable[Any], *, patience: float = PATIENCE) -> in
         ]
         done += len(briefly(using, partial(Mark.objects.using(using).bulk_create, marks), patience=patience))
     return done
+
+
+def spread(index: Index, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
+    """Replace marks that name several members by one for each member, in one transaction. Return the number of the new
+    ones. Two processes that do this at once leave more marks than are needed."""
+    using = index.get_using()
+
+    def work() -> int:
+        if not delete(using, marks):
+            return 0
+        texts = dict.fromkeys(text for _, via, member in marks for text in named_by(via, member))
+        return len(
+            Mark.objects.using(using).bulk_create(
+                [Mark(index=index.declared.name, member=text) for text in texts], batch_size=_CHUNK
+            )
+        )
+
+    return briefly(using, work, patience=patience)
 
 
 def discard(index: Index, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:

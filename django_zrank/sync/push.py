@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import itemgetter
 from secrets import token_hex
+from threading import local
 from time import monotonic
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from django.utils import timezone
 from .. import builds
 from ..codec.units import Number
 from ..declaration import Index
-from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
+from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
 from ..iteration import batched
 from ..queries.steps import Steps
@@ -25,9 +26,9 @@ from ..recent import Recent
 from ..signals import push_failed
 from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
-from ..transactions import require_synced, require_writable
+from ..transactions import holds_snapshot, require_synced, require_writable, without_waiting
 from . import rows
-from .in_step import InStep
+from .in_step import InStep, breaker
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -48,11 +49,20 @@ _REFUSALS: Final = 2
 """After two refusals a newer write has won, which read its row after the change was committed (docs/protocol.md)."""
 
 _KEPT: Final = 1.0
-"""Seconds for which saves of a process are pushed under the token that one of them has taken, or left. A token only has
+"""Seconds for which saves of a thread are pushed under the token that one of them has taken, or left. A token only has
 to be older than the read of the rows: an older one is refused more often, but nothing is ever wrongly written."""
 
-_kept: Recent[Epoch] = Recent()
-"""By the names of indexes, and of their databases."""
+_EARLY: Final = -1
+"""The number of refusals of an index that is written under a token from before the commit: one under that says nothing,
+and isn't one of the two. Rows may be read as they are on any connection that sees the commit: whatever it doesn't see
+was written later, and refuses this write."""
+
+
+class _KeptEpochs(Recent[tuple[float, Epoch]], local):
+    """The epochs that each thread keeps, and since when, by the names of indexes and of their databases."""
+
+
+_kept = _KeptEpochs()
 
 
 def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
@@ -72,12 +82,29 @@ def push(index: Index, pks: Iterable[Any], *, noted: bool = False) -> Push:
     return push
 
 
+def push_after(index: Index, prepare: Callable[[], Collection[Any]], pks: Collection[Any]) -> None:
+    """Push members for a caller that doesn't wait for locks, after ``prepare()``, which may write to rows and returns
+    members whose rows stay locked. Raises :exc:`~django_zrank.IndexUnavailable` if there are any."""
+    try:
+        with without_waiting(connections[index.get_using()]):
+            locked = prepare()
+            if pks:
+                push(index, pks)
+    except Busy as error:
+        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
+    if locked:
+        names = ", ".join(map(str, [*locked][:5]))
+        raise IndexUnavailable(
+            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+        )
+
+
 class Push:
     """A push of members to the indexes that hold them, all of one database, and its result. The indexes are written in
-    step. ``saved``: true if this connection has just committed, so the database takes writes. ``noted``: true if marks
-    are to be deleted for this."""
+    step. ``saved``: the time of the last write of what this connection has just committed, by the clock of the process;
+    None for other pushes. ``noted``: true if marks are to be deleted for this."""
 
-    def __init__(self, step: InStep, *, saved: bool = False, noted: bool = False) -> None:
+    def __init__(self, step: InStep, *, saved: float | None = None, noted: bool = False) -> None:
         self.step, self.saved = step, saved
         self.using = step.indexes[0].get_using()
         self.nonce = token_hex(4) if noted else ""
@@ -98,7 +125,10 @@ class Push:
             for index, pk in chunk:
                 todo[index].append(pk)
             self.write_batch(todo)
-            done = {index: pks for index, pks in todo.items() if index not in self.step.failed}
+            failed = self.step.failed
+            done = {
+                index: pks for index, pks in todo.items() if index in self.written and index not in failed
+            }
             for declared, pks in _declared(done).items():
                 if members_pushed.has_listeners(declared):
                     members_pushed.send_robust(declared, members=pks)
@@ -106,20 +136,24 @@ class Push:
             self.written.pop(index, None)
 
     def write_batch(self, todo: Mapping[Index, list[Any]]) -> None:
-        """Write members until all are written here or by others."""
+        """Write members until all are written here or by others; or, after a save, until only a drain can read them."""
         step, refusals = self.step, defaultdict[Index, int](int)
-        if self.saved:
-            for index in todo:
-                if index not in self.epochs and (kept := _kept.get((index.name, self.using))):
-                    self.epochs[index] = kept
-                    refusals[index] = -1  # a refusal under a token from before the commit says nothing
+        if self.saved is not None:
+            for index in todo.keys() - self.epochs.keys():
+                since, kept = _kept.get((index.name, self.using)) or (math.inf, None)
+                if kept and since <= self.saved:
+                    self.epochs[index], refusals[index] = kept, _EARLY
         for _ in range(_ATTEMPTS):
             if new := [index for index in todo if index not in self.epochs]:
                 if len(new) > 1:
                     builds.prefetch(new)
                 self.epochs.update(step.together({index: self.begin(index) for index in new}))
             # No row is read for an index that has failed.
-            found = self.read({index: pks for index, pks in todo.items() if index not in step.failed})
+            asked = {index: pks for index, pks in todo.items() if index not in step.failed}
+            is_early = all(refusals[index] == _EARLY for index in asked)
+            if self.saved is not None and not is_early and holds_snapshot(connections[self.using]):
+                return
+            found = self.read(asked, is_early=is_early)
             again = step.together({index: self.apply(index, own, refusals) for index, own in found.items()})
             todo = {index: pks for index, pks in again.items() if pks}
             if not todo:
@@ -131,15 +165,18 @@ class Push:
 
     def begin(self, index: Index) -> Steps[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
-        return _kept.keep((index.name, self.using), epoch, _KEPT) if self.saved else epoch
+        if self.saved is not None:
+            _kept.keep((index.name, self.using), (monotonic(), epoch), _KEPT)
+        return epoch
 
-    def read(self, todo: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
-        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens."""
+    def read(self, todo: Mapping[Index, list[Any]], *, is_early: bool = False) -> dict[Index, list[Any]]:
+        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens.
+        ``is_early``: true if these are from before the commit."""
         changes: dict[Index, list[Any]] = {index: [] for index in todo}
         require_synced(self.using)
         for declared, pks in _declared(todo).items():
             further = timed(declared)
-            before = {} if self.saved else {one: one.before_rows(declared) for one in further}
+            before = {one: one.before_rows(declared) for one in further} if self.saved is None else {}
             found = self.find(declared, pks)
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
@@ -147,7 +184,7 @@ class Push:
                 for one in further:
                     if note := one.removing(declared, before.get(one)):
                         self.step.each(asked, lambda index, note=note: note(self.step.stores[index]))  # type: ignore[misc]
-        if not self.saved:  # an idle connection may lead to a former primary
+        if not is_early:  # the connection may lead to a former primary
             require_writable(self.using)
         return changes
 
@@ -179,8 +216,8 @@ class Push:
             first.build, int(first.term), result.version, self.nonce, epoch.required
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
-        if self.saved:
-            _kept.replace((index.name, self.using), epoch)
+        if self.saved is not None:
+            _kept.replace((index.name, self.using), (monotonic(), epoch))
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -219,9 +256,12 @@ def forget(index: Index) -> None:
     _kept.forget((index.name, index.get_using()))
 
 
-def try_push(members: Mapping[Index, set[Any]], *, until: float = math.inf) -> list[Index]:
+def try_push(
+    members: Mapping[Index, set[Any]], *, saved: float | None = None, until: float = math.inf
+) -> list[Index]:
     """Push members of declared indexes, except to those whose breaker is open. Return the indexes that were written to,
-    and that no watcher keeps in step. Redis's failures are logged and signalled, never raised."""
+    and that no watcher keeps in step. Redis's failures are logged and signalled, never raised. ``saved``: the time of
+    the last write before the commit, by default now."""
     step = InStep(holder for index in members for holder in index.holders)
     placed = {
         holder: own
@@ -231,16 +271,18 @@ def try_push(members: Mapping[Index, set[Any]], *, until: float = math.inf) -> l
     asked = {index: placed[index] for index in step.reachable(placed)}
     if not asked:
         return []
-    push = Push(step, saved=True)
+    push = Push(step, saved=monotonic() if saved is None else saved)
     push.write(asked, until=until)
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
             step.resume([index])
-            logger.warning("Not pushed. %s", failure)
+            breaker.refuse(index.declared.name, index.name, failure)
         else:
             step.suspend(index, failure)
         push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
     step.resume(push.written)
+    for index in push.written:
+        breaker.accept(index.declared.name, index.name)
     for server, seconds in step.waited.items():
         if seconds > _SLOW:
             server.trip(IndexUnavailable(f"Redis took {seconds:.1f} s to answer a push"))

@@ -22,11 +22,11 @@ from ..codec.kinds import key_kind
 from ..conf import get_settings
 from ..declaration import Index
 from ..extension import declared
-from ..models import Mark
+from ..models import SEVERAL, Mark
 from ..recent import Recent
 from ..redis.isolation import may_use_redis
 from ..registry import registry
-from ..transactions import belongs_to
+from ..transactions import belongs_to, is_begun
 from .drain import drain_soon
 from .marks import newest_marks
 from .push import try_push
@@ -204,6 +204,10 @@ class Touched:
         """True if a save may have changed nothing that an index reads, so that querying the marks first pays off.
         Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
+        self.at = monotonic()
+        """The time of the last write that is known, by the clock of the process: the commit comes later, or has just
+        come."""
+
         self.limit = None if get_settings().capture == "signals" else LIMIT
         """The most of each that are kept. None with ``CAPTURE = "signals"``, where marks are made of them."""
 
@@ -255,7 +259,7 @@ class Touched:
             if isinstance(first, Touched) and belongs_to(connection, savepoints):
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
-                first.asks = first.asks or self.asks
+                first.asks, first.at = first.asks or self.asks, self.at
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -270,7 +274,7 @@ class Touched:
     def push(self) -> None:
         """Push the members that marks name, of all indexes together, and drain the indexes that nobody else drains,
         until the time of the caller is up."""
-        if not may_use_redis():
+        if not may_use_redis() or is_begun(connections[self.using]):  # what this reads may be rolled back
             return
         until = monotonic() + _BUDGET
         texts = self.marked()
@@ -279,11 +283,13 @@ class Touched:
         indexes = list(dict.fromkeys(index for index, _ in texts))
         written: list[Index] = []
         try:
-            written = try_push({index: self.members_of(index, texts) for index in indexes}, until=until)
+            members = {index: self.members_of(index, texts) for index in indexes}
+            written = try_push(members, saved=self.at, until=until)
         except Exception:  # noqa: BLE001 - perhaps of one declaration: the others are pushed without it
             for index in indexes:
                 with _logging(index):
-                    written += try_push({index: self.members_of(index, texts)}, until=until)
+                    members = {index: self.members_of(index, texts)}
+                    written += try_push(members, saved=self.at, until=until)
         for index in written:
             with _logging(index):
                 if monotonic() < until:
@@ -339,9 +345,15 @@ def _waiting(
     to_text = source.text_of if source else index.from_text
     found: set[str] = set()
     for path, member in marks:
-        # A mark for everybody. A member of a related row, whose mark may have been replaced by those of its members.
+        # A mark for everybody, or for many. A member of a related row, whose mark may have been replaced by those of
+        # its members.
         # And text, which the database may spell differently: by its collation, "BOB" finds "bob".
-        if member is None or (path is None and via) or (path == via and key_kind(column).is_text):
+        if (
+            member is None
+            or path == SEVERAL
+            or (path is None and via)
+            or (path == via and key_kind(column).is_text)
+        ):
             return texts
         if path == via:
             with suppress(ValueError):

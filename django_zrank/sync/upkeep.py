@@ -13,7 +13,7 @@ from ..exceptions import Busy, IndexUnavailable
 from ..extension import declared, installed
 from ..recent import Recent
 from ..store import Store
-from ..transactions import without_waiting
+from ..transactions import holds_snapshot, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -39,7 +39,7 @@ def work_again(index: Index) -> None:
 def work_soon(index: Index) -> None:
     """Do a share of the work after a push, at most every ``FLUSH_EVERY`` seconds, without waiting for a lock."""
     connection = connections[index.get_using()]
-    if connection.in_atomic_block or not is_due(index):
+    if connection.in_atomic_block or not is_due(index) or holds_snapshot(connection):
         return
     try:
         with without_waiting(connection):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,7 +15,7 @@ from django.db import connections
 from django.template.defaultfilters import pluralize
 
 from ..declaration import Index
-from ..exceptions import Busy, IndexUnavailable, RebuildSuperseded, ZRankError
+from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..extension import declared, installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry
@@ -54,7 +54,7 @@ class Synced(NamedTuple):
 
     def __str__(self) -> str:
         parts = ["rebuilt"] if self.rebuilt else []
-        parts += [f"{self.marks} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
+        parts += [f"{self.marks:,} mark{pluralize(self.marks)} processed"] if self.marks or not parts else []
         parts += [one.report(self.worked[name]) for name, one in installed().items() if name in self.worked]
         return ", ".join(parts)
 
@@ -80,7 +80,7 @@ def sync(
     if look:  # a former primary, where no mark waits, looks like one that is up to date
         require_writable(index.get_using())
     before = _live_builds(index)
-    failure: ZRankError | None = None
+    failure: Exception | None = None
     for _ in range(_STEPS):
         try:
             status = retry(partial(repair, index, look=look))
@@ -99,7 +99,7 @@ def sync(
             try:
                 if members := retry(work):
                     worked[name] = members
-            except Busy as error:
+            except Exception as error:  # noqa: BLE001 - raised after the work of the others, and the drain
                 failure = failure or error
     if limit is not None and max(worked.values(), default=0) >= limit:
         work_again(index)
@@ -133,6 +133,7 @@ def watch(
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
+    logged: defaultdict[Index, set[Any]] = defaultdict(set)  # each failure once an outage, not each attempt
     noted: dict[Index, float] = {}
     due = dict.fromkeys(indexes, 0.0)
     nap = _SHORTEST_NAP
@@ -154,12 +155,15 @@ def watch(
             except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 due[index] = monotonic() + pauses[index]
-                logger.warning(
-                    "Index %r is not up to date, next try in %g s. %s", index.name, pauses[index], error
-                )
+                said = str(error).removeprefix(f"Index {index.name!r}: ")
+                level = logging.DEBUG if (kind := _kind(error)) in logged[index] else logging.WARNING
+                logger.log(level, "Index %r is not up to date, retrying. %s", index.name, said)
+                logged[index].add(kind)
                 disconnect(index.get_using())
             else:
                 pauses[index] = 0.0
+                if logged.pop(index, None):
+                    logger.info("Index %r is up to date again", index.name)
                 _note([index], noted, interval)
                 if look:
                     looked[index] = monotonic()
@@ -170,6 +174,11 @@ def watch(
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     _note_each(noted, 0)
+
+
+def _kind(error: Exception) -> tuple[type, type]:
+    """Return what an outage's errors have in common: their texts may name ports, times and shards."""
+    return type(error), type(error.__cause__)
 
 
 def _resting(indexes: Iterable[Index]) -> set[Index]:

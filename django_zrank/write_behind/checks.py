@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
-from ..checks import error
+from ..checks import error, path_problem
 from .declaration import WriteBehindIndex
 
 __all__ = ["check_write_behind"]
@@ -21,4 +21,9 @@ def check_write_behind(index: WriteBehindIndex) -> Iterator[CheckMessage]:
             "Integers and decimals of fixed places can be written behind: a plain column of the model itself, as the "
             "only criterion."
         )
-        yield error(type(index), f".write_behind: {raised}", hint, "zrank.E035")
+        yield error(
+            type(index),
+            f".write_behind: {path_problem(index, raised, index.ordering.paths)}",
+            hint,
+            "zrank.E035",
+        )

@@ -8,10 +8,9 @@ from typing import Any
 from django.db import connections
 
 from ..declaration import Index
-from ..exceptions import Busy, IndexUnavailable
 from ..extension import installed
-from ..sync.push import push
-from ..transactions import is_open, without_waiting
+from ..sync.push import push_after
+from ..transactions import is_open
 
 __all__ = ["wake"]
 
@@ -19,17 +18,9 @@ __all__ = ["wake"]
 def wake(index: Index, members: Sequence[Any]) -> None:
     """Push members whose scores are about to change, unless a transaction is open. Raises
     :exc:`~django_zrank.IndexUnavailable` if rows are locked."""
-    connection = connections[index.get_using()]
-    if is_open(connection):
-        return  # its snapshot may be old, and what it reads of its own may be rolled back
-    try:
-        with without_waiting(connection):
-            locked = [pk for one in installed().values() for pk in one.rouse(index, members)]
-            push(index, members)
-    except Busy as error:
-        raise IndexUnavailable(f"Index {index.name!r}: the database is locked: {error}") from error
-    if locked:
-        names = ", ".join(map(str, locked[:5]))
-        raise IndexUnavailable(
-            f"Index {index.name!r}: {names} can't be touched: another transaction has locked the row"
+    if not is_open(
+        connections[index.get_using()]
+    ):  # its snapshot may be old, and what it reads may be rolled back
+        push_after(
+            index, lambda: [pk for one in installed().values() for pk in one.rouse(index, members)], members
         )

@@ -10,7 +10,7 @@ class PlayerAdmin(RankedAdminMixin, admin.ModelAdmin):
     """The admin of players. Changing a level here is an ordinary ``save()``, which updates the ranking."""
 
     list_display = ["name", "zrank_rank", "level", "region", "is_active"]
-    list_editable = ["level", "is_active"]
+    list_editable = ["level"]
     list_filter = ["region", "is_active"]
     search_fields = ["name"]
     autocomplete_fields = ["friends"]

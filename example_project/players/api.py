@@ -65,7 +65,7 @@ class PlayerScores(ScoreViewSet):
 
 
 class Root(APIRootView):
-    """The endpoints of the arena. They answer signed-in users: choose a player in the arena first."""
+    """The endpoints of the arena."""
 
     permission_classes = [AllowAny]
     api_root_dict = {

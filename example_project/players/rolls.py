@@ -117,6 +117,9 @@ class Comparison:
     draw: Race | None
     rank: Race
 
+    bare: float
+    """The milliseconds of the draw alone, which answers primary keys, scores and ranks."""
+
 
 def roll(player: Player, form: RollForm) -> Roll:
     """Draw ten near a player. Raises ``NotRanked`` and ``IndexUnavailable``."""
@@ -160,7 +163,7 @@ def compare(player: Player, form: RollForm) -> Comparison:
     rank = Race(
         _timed(lambda: PlayerRank.ranking.rank(player)), _timed(better.count), f"SELECT COUNT(*) FROM {rest}"
     )
-    return Comparison(draw, rank)
+    return Comparison(draw, rank, _timed(lambda: _draw(player, form)))
 
 
 def _draw(player: Player, form: RollForm) -> Recommendations[Player]:

@@ -17,14 +17,13 @@ from django.db.models import F
 from tests.benchmarks import rounds
 from tests.benchmarks.options import parse_options, set_up
 from tests.benchmarks.rounds import compare
-from tests.benchmarks.servers import redis_server, tables
+from tests.benchmarks.servers import ranked, redis_server, tables
 
 
 def main() -> None:
     options = parse_options(__doc__, rows=20_000, rounds=2000, indexes=1)
 
     set_up()
-    from django_zrank import RankIndex
     from django_zrank.capture import triggers
     from django_zrank.models import Mark
     from django_zrank.sync import signal_handlers
@@ -57,15 +56,6 @@ def main() -> None:
         rounds.report(seconds, "without")
         measured[title] = rounds.figures(seconds, "without")
 
-    def index(model: Any, number: int) -> RankIndex:
-        attributes = {
-            "model": model,
-            "order": ("-level",),
-            "name": f"{model._meta.model_name}-{number}",
-            "get_queryset": lambda self: model.objects.filter(is_active=True),
-        }
-        return type("BenchRank", (RankIndex,), attributes).instance()
-
     def rivals(write: Callable[[type[models.Model]], Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
         return {"without": write(Plain), "with capture": write(Watched)}
 
@@ -86,7 +76,7 @@ def main() -> None:
 
     def measure_push() -> None:
         """Measure what a push adds to a transaction, every drain included."""
-        indexes = [index(Pushed, number) for number in range(options.indexes)]
+        indexes = [ranked(Pushed, number) for number in range(options.indexes)]
         for each in indexes:
             rebuild(each)
             signal_handlers.connect(each)
@@ -104,7 +94,7 @@ def main() -> None:
             print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
 
     with redis_server(), tables():
-        watching = [index(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
+        watching = [ranked(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
         triggers.install("default", watching)
         for model in (Plain, Watched, Pushed):
             model.objects.bulk_create((model(level=level) for level in range(options.rows)), batch_size=500)

@@ -66,10 +66,11 @@ def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
     """Let members fall asleep at once, and remove them; then let all wake. Returns the seconds that it took, and the
     milliseconds that its calls took of the server's processor."""
     from django_zrank import RankIndex, registry
-    from django_zrank.idle.sweep import sweep
     from django_zrank.sync import signal_handlers
     from django_zrank.sync.drain import drain
     from django_zrank.sync.watch import sync
+    from django_zrank.windows.sweep import sweep
+    from tests.parts.windows.clock import database_clock
     from tests.testapp.models import Video
 
     period = timedelta(hours=1)
@@ -84,9 +85,8 @@ def sweep_sleepers(client: Any, members: int) -> dict[str, Any]:
             cursor.execute("VACUUM ANALYZE")
     sync(index)
     # An update would leave marks, by which a drain would remove them, too: so the period ends.
-    index.awake = index.awake._replace(period=timedelta(microseconds=1))
-    measured = {"asleep": timed(client, "removed", lambda: (sweep(index), drain(index))[0])}
-    index.awake = index.awake._replace(period=period)
+    with database_clock(lambda: timezone.now() + 2 * period):
+        measured = {"asleep": timed(client, "removed", lambda: (sweep(index), drain(index))[0])}
     Video.objects.filter(seen__gte=began).update(seen=timezone.now())
     measured["woken"] = timed(client, "woken", lambda: drain(index))
     return measured

@@ -141,3 +141,16 @@ def django_on_postgresql() -> Iterator[bool]:
             os.environ.update({"DJANGO_SETTINGS_MODULE": "tests.settings", **server.environment})
             django.setup()
         yield server is not None
+
+
+def ranked(model: Any, number: int) -> Any:
+    """Return an index by ``level`` of the active rows of a model, the one with this number."""
+    from django_zrank import RankIndex
+
+    attributes = {
+        "model": model,
+        "order": ("-level",),
+        "name": f"{model._meta.model_name}-{number}",
+        "get_queryset": lambda self: model.objects.filter(is_active=True),
+    }
+    return type("BenchRank", (RankIndex,), attributes).instance()

@@ -293,8 +293,10 @@ def test_an_outage(page):
     assert "none failed" in page.one("#outage [data-said]").text
     assert page.number("marks") >= 100
     page.check("outage")
-    page.swap("#start", "#outage")
-    assert "no difference" in page.one("#outage [data-said]").text
+    page.swap("#start", "#outage")  # answers before the verification ends
+    assert not page.all(".state.down")
+    page.wait_for("[data-recovery=ended]")  # by itself
+    assert "no difference" in page.one("[data-recovery]").text
     assert page.number("marks") == 0
     page.wait_for("[data-opponent]")  # by itself
     page.check("restarted")
@@ -309,6 +311,9 @@ def test_the_leaderboard_and_the_api(page):
     assert page.all("[rel=prev]")
     assert not page.all(".podium")
     page.check("leaderboard")
+    for path in ("", "recommendations/?n=5", "players/", "opponents/", "leaderboard/me/around/?n=5"):
+        page.open(f"/api/{path}")
+        page.check(f"api-{path.partition('/')[0]}")
 
 
 def test_with_the_keyboard_alone(page):
@@ -372,3 +377,6 @@ def test_the_admin(page):
     page.click(".column-zrank_rank a")
     ranks = [cell.text for cell in page.all(".field-zrank_rank")]
     assert ranks == [str(rank) for rank in range(1, 101)]
+    page.open("/admin/zrank/ranking/atp/change/")
+    assert "No member is ranked yet" in page.one("#content").text
+    page.check("admin-empty")

@@ -98,6 +98,12 @@ def idle_store(store: Store) -> Any:
     return IdleStore(store.name, store.layout)
 
 
+def window_store(store: Store) -> Any:
+    from django_zrank.windows.store import WindowStore
+
+    return WindowStore(store.name, store.layout)
+
+
 def ask_combined(store: Store, question: Any) -> Any:
     """The answer to a question about the members that pass two filters, which no facet covers."""
     filters, view = (import_module(f"django_zrank.combined.{name}") for name in ("filters", "view"))
@@ -142,8 +148,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     ),
     "touch_members": touch_members,
     "rest_members": lambda store: idle_store(store).rest_members(["1", "2"], timedelta(days=1)),
-    "note_removal": lambda store: store.call(NAMED["note_removal"], (store.keys.meta,), (5,)),
-    "note_swept": lambda store: idle_store(store).note_swept(idle_store(store).swept(), 5),
+    "begin_sweep": lambda store: window_store(store).begin_sweep(),
+    "note_read": lambda store: store.call(NAMED["note_read"], (store.keys.meta,), (5, 7)),
+    "note_swept": lambda store: window_store(store).note_swept(window_store(store).begin_sweep(), 5, 7),
     "confirm_flush": confirm_flush,
     "settle_flush": lambda store: pending_store(store).settle_flush(TERM, 1),
     "take_pending": lambda store: pending_store(store).take_pending(TERM, 0, 10),
@@ -351,7 +358,8 @@ WRITE = re.compile(
 MAY_END = {
     "begin_write": "the build of a dead rebuild is doomed, and taken off that list if it is still noted",
     "load_rows": "the rebuild fails, and what it has filled is unlinked",
-    "note_swept": "the note of a removal in the future is left, and the next sweep removes it",
+    "begin_sweep": "the sweep has begun, and what it goes by is noted before what is taken back",
+    "note_swept": "the note of a time in the future is left, and the next sweep removes it",
     "rest_members": "members whose rest is over are removed first",
 }
 """Scripts that may end after each of their writes, and why."""

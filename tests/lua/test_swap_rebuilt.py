@@ -10,7 +10,7 @@ from redis import Redis
 from django_zrank.codec.layout import Layout
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
-from django_zrank.queries.pages import PageAround, PageAt
+from django_zrank.queries.pages import PageAround, PageAt, TopByCommand
 from django_zrank.queries.positions import Locate, PositionByCommand
 from django_zrank.queries.view import View
 from django_zrank.store import Change, Store
@@ -38,7 +38,15 @@ def draws(question: Any) -> bool:
 @pytest.mark.parametrize("ranking", ["", "region:x"])
 @pytest.mark.parametrize(
     "question",
-    [PositionByCommand("7"), Size(), Locate(["7"]), PageAt(0, 1), PageAround("7", 1), Draw("7", 1, [(1, 1)])],
+    [
+        PositionByCommand("7"),
+        TopByCommand(1),
+        Size(),
+        Locate(["7"]),
+        PageAt(0, 1),
+        PageAround("7", 1),
+        Draw("7", 1, [(1, 1)]),
+    ],
     ids=lambda question: type(question).__name__,
 )
 def test_whoever_believes_in_the_old_build_is_told_of_the_new_one(

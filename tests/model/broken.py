@@ -61,7 +61,7 @@ def _marks_last() -> AbstractContextManager[Any]:
 @contextmanager
 def _no_history() -> Iterator[None]:
     with ExitStack() as stack:
-        for script in (*every_script(), *preceded_scripts().values()):
+        for script in (*every_script(), *preceded_scripts()):
             if "identity" in script.libraries:
                 stack.enter_context(_rewritten(script, " .. '/' .. digits_after('master_replid:', info)", ""))
         yield
@@ -133,7 +133,7 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "history": _no_history,
     "lost": partial(
         _rewritten,
-        preceded_scripts()["start_rebuild"],
+        next(script for script in preceded_scripts() if script.name == "start_rebuild"),
         "if build and (is_evicted or not is_same) then",
         "if false then",
     ),

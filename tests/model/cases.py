@@ -44,6 +44,14 @@ CASES: Final = {
         "a trigger that is dropped; a watcher and two saves", _WATCHER, _WRITER, faults=1, may="drop"
     ),
     "pushes": _case("two watchers, and somebody who saves twice", _WATCHER, _WATCHER, _WRITER),
+    "bulk changes": _case(
+        "a watcher, and two changes of two members each, of which each leaves one mark",
+        _WATCHER, _WRITER, members=2, may="several",
+    ),
+    "bulk changes and a crash": _case(
+        "the same with a server that restarts from an older dump, and one change",
+        _WATCHER, _WRITER, saves=1, faults=1, members=2, kills=False, may="several crash",
+    ),
     "kept token": _case(
         "a watcher, and somebody who saves three times, and pushes under the token of the push before",
         _WATCHER, _SITE, saves=3,
@@ -151,6 +159,11 @@ CASES: Final = {
     "fenced primary": _case(
         "a primary that is fenced, and lags behind the standby that took over; two watchers and two saves",
         _WATCHER, _WATCHER, _WRITER, faults=1, databases=2, is_standby=True, kills=False, may="fence", lane="slow",
+    ),
+    "fenced primary, and pushes": _case(
+        "the same with one watcher, and a save by somebody else between two that are pushed",
+        _WATCHER, _SITE, _WRITER,
+        saves=3, faults=1, databases=2, is_standby=True, kills=False, may="fence", lane="slow",
     ),
     "stale standby": _case(
         "readers ask a standby that lags, while Redis restarts from an older dump; a save, pushed",
@@ -295,6 +308,10 @@ GUARDS: Final = {
         "fenced primary",
         "rows aren't read from a primary that takes no writes, either",
     ),
+    "late reads": (
+        "fenced primary, and pushes",
+        "a push reads rows where some may be old only under a token from before its commit",
+    ),
     "idle watcher": (
         "fenced primary",
         "a watcher that finds nothing to do asks whether its database takes writes",
@@ -324,6 +341,8 @@ HISTORIES: Final = {
     "A table restored from a dump, with its triggers": "triggers",
     "The database is switched over; an idle connection stays with the former primary, which lags": "primary database",
     "A primary that is fenced, and no replica, answers a connection that stayed open": "fenced primary",
+    "A primary is fenced between a save's commit and its push, which then reads there": "late reads",
+    "SQLite: a save shares the snapshot of a loop over rows, and reads its row there": "late reads",
     "READ UNCOMMITTED: a drain applies what is rolled back": "committed rows",
     "A table fed by logical replication, whose workers fire no statement-level triggers": "capture",
     "Partitions that return to a former set: one trigger of another set counts as present": "capture",

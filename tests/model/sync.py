@@ -43,7 +43,8 @@ class Bounds:
     is_standby: bool = False  # the second database is a standby of the first, not another project's
     # Faults, as faults() names them; migrate; rebuild: watchers may, without need; lapse: a live one is taken for dead;
     # rollback: transactions may roll back; skip: a trigger of the project's skips what a flush writes; stop: the old
-    # release's watchers may be stopped for good; command: somebody runs rebuild_zrank, with any release.
+    # release's watchers may be stopped for good; command: somebody runs rebuild_zrank, with any release; several: a
+    # change of all members leaves one mark.
     may: frozenset[str] = frozenset()
     kills: bool = True  # any process may be killed before any step
     is_built: bool = True
@@ -218,6 +219,11 @@ class Model:
         """Return True if the process is connected to a database that takes writes."""
         return not self.bounds.is_standby or me.database == world.primary
 
+    def is_early(self, me: Process) -> bool:
+        """Return True for a push under a token from before its commit: what its connection can't see was written later,
+        and refuses it."""
+        return me.kind == "save" and me.at == "reading" and (me.refusals < 0 or not self.has("late reads"))
+
     # Steps
 
     def steps(self, world: World) -> Iterator[Step[World]]:
@@ -246,7 +252,7 @@ class Model:
 
     def turns(self, world: World, me: Process) -> list[Turn]:
         """Call the method that a process stands before; or that of its kind, if it is to begin something."""
-        if (me.at or me.kind) in self.on_primary and not self.may_write(world, me):
+        if (me.at or me.kind) in self.on_primary and not (self.may_write(world, me) or self.is_early(me)):
             return [("may not write, and connects again", world, me.to()._replace(database=world.primary))]
         if me.at in _ROWS and me.release not in world.database(me).columns:
             return [("finds that its column is gone", world, me.to())]
@@ -361,7 +367,14 @@ class Model:
         rows = [list(row) for row in world.databases[primary].rows]
         rows[member][column] = value
         after = world.store(primary, rows=tuple(map(tuple, rows)))
-        if column in world.databases[primary].captured and self.has("mark"):
+        is_marked = column in world.databases[primary].captured and self.has("mark")
+        if "several" in self.bounds.may:
+            for row in rows:
+                row[column] = value
+            everyone = range(self.bounds.members)
+            after = world.store(primary, rows=tuple(map(tuple, rows)))
+            after = after.marked_together(primary, *everyone) if is_marked else after
+        elif is_marked:
             after = after.marked(primary, member)
         then = me.to()
         if me.kind == "save" and self.has("commit first"):
@@ -483,7 +496,14 @@ class Model:
         is_healthy = self.status(database, server, me.release) == "healthy"
         if not database.marks and is_healthy and not self.outdated(database, me.release):
             return []
-        return [("looks at the database", world, me.to("looking", note=note, newest=newest))]
+        turns = [("looks at the database", world, me.to("looking", note=note, newest=newest))]
+        names = [name for name, _ in database.marks]
+        if name := next((name for name in names if names.count(name) > 1), None):
+            left = tuple(mark for mark in database.marks if mark[0] != name)
+            members = [member for other, member in database.marks if other == name]
+            after = world.store(me.database, marks=left).marked(me.database, *members)
+            turns.append(("replaces a mark of several members by one for each", after, me))
+        return turns
 
     def looking(self, world: World, me: Process) -> Turn:
         server, marks = world.server(me), world.database(me).marks

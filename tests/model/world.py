@@ -161,6 +161,12 @@ class World(NamedTuple):
         marks = [*self.databases[number].marks, *((self.last + at, one) for at, one in enumerate(members, 1))]
         return self.store(number, marks=tuple(marks))._replace(last=self.last + len(members))
 
+    def marked_together(self, number: int, *members: int) -> World:
+        """Return the world after a database has got one mark that names several members."""
+        name = self.last + 1
+        marks = *self.databases[number].marks, *((name, one) for one in members)
+        return self.store(number, marks=marks)._replace(last=name)
+
     def batched(self, number: int, *batch: Any) -> World:
         return self.store(number, batches=tuple(sorted({*self.databases[number].batches, batch})))
 

@@ -32,6 +32,7 @@ MODULES: Final = {
     "write_behind.flush": None,
     "write_behind.store": None,
     "idle.store": None,
+    "windows.store": None,
     "store": (
         "Store.beginning_write",
         "Store.applying_changes",
@@ -54,7 +55,16 @@ SCRIPTS: Final = (
     *("take_pending", "confirm_flush", "settle_flush", "reconcile_pending", "drop_pending"),
     *("change_scores", "increment_scores", "lib/writable", "lib/ruled", "lib/held"),
     *("lib/pending", "lib/returns", "lib/sums"),
-    *("begin_write", "apply_changes", "before/apply_changes", "note_removal", "note_swept", "forget_version"),
+    *(
+        "begin_write",
+        "apply_changes",
+        "before/apply_changes",
+        "begin_sweep",
+        "note_read",
+        "note_swept",
+        "lib/reading",
+        "forget_version",
+    ),
     *(
         "start_rebuild",
         "load_rows",
@@ -301,7 +311,7 @@ def _rescripted(file: str, text: str) -> Iterator[None]:
     """Give a file of Lua another text, in all scripts that it is part of."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("django_zrank")]
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Script)]
-    found += preceded_scripts().values()
+    found += preceded_scripts()
     found = [other for one in found for other in variants(one)]
     with _reading(lambda each, before: text if each == file else before), ExitStack() as stack:
         for script in {id(one): one for one in found}.values():

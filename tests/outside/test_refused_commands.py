@@ -73,9 +73,7 @@ def server(redis_binary: str) -> Iterator[RedisServer]:
         yield server
 
 
-NAMES = {
-    sent.sha: one.name for one in [*every_script(), *preceded_scripts().values()] for sent in variants(one)
-}
+NAMES = {sent.sha: one.name for one in [*every_script(), *preceded_scripts()] for sent in variants(one)}
 """The names of scripts, by the digests under which they are sent."""
 
 
@@ -489,6 +487,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "abandon_rebuild": (Site.increment, Site.break_off, "SADD"),
     "adopt_server": (Site.update_after_a_dump, Site.lose_writes, "HSET"),
     "apply_changes": (Site.increment, Site.update, "ZREM"),
+    "begin_sweep": (Site.increment, Site.sleep, "HSET"),
     "begin_write": (Site.increment, Site.update_beside_a_dead_rebuild, "HDEL"),
     "change_group": (Site.join, Site.join_and_leave, "ZADD"),
     "change_scores": (Site.increment, Site.increment, "HSET"),
@@ -503,7 +502,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "leave_group": (Site.join_and_leave, Site.erase_joined, "ZREM"),
     "load_rows": (Site.increment, Site.rebuild, "HSET"),
     "make_combined": (Site.increment, Site.combine, "PEXPIRE"),
-    "note_removal": (Site.increment, Site.sleep, "HSET"),
+    "note_read": (Site.increment, Site.sleep, "HSET"),
     "note_swept": (Site.increment, Site.sleep, "HSET"),
     "reconcile_pending": (Site.increment, Site.begin_another_history, "HSET"),
     "remember_members": (Site.increment, Site.remember, "PEXPIREAT"),

@@ -30,6 +30,11 @@ import json
 DATABASES = json.loads(os.environ["PROJECT_DATABASES"])
 ZRANK = {{"KEY_PREFIX": os.environ["PROJECT_PREFIX"], "CAPTURE": os.environ["PROJECT_CAPTURE"]}}
 SILENCED_SYSTEM_CHECKS = ["zrank.W005", "zrank.W003"]
+LOGGING = {{
+    "version": 1,
+    "handlers": {{"console": {{"class": "logging.StreamHandler"}}}},
+    "loggers": {{"django_zrank": {{"handlers": ["console"], "level": os.environ["PROJECT_LEVEL"]}}}},
+}}
 """
 
 MODELS = """
@@ -165,6 +170,7 @@ class Site:
             "mariadb": "SELECT trigger_name FROM information_schema.triggers"
             " WHERE trigger_schema = DATABASE() AND event_object_table = 'players_player'",
         }
+        catalog["mysql"] = catalog["mariadb"]
         return sorted(self.sql(catalog[DATABASE], alias))
 
     def marks(self, alias: str = "default") -> int:
@@ -226,6 +232,7 @@ class Release:
             "PROJECT_REDIS": site.redis,
             "PROJECT_PREFIX": site.prefix,
             "PROJECT_CAPTURE": capture,
+            "PROJECT_LEVEL": "WARNING",
             "PROJECT_DATABASES": json.dumps(site.databases()),
             "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
         }
@@ -284,7 +291,9 @@ def watching() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def watch(release: Release, interval: float = 0.1) -> subprocess.Popen[str]:
+        release.environment["PROJECT_LEVEL"] = "DEBUG"  # each attempt, not only the first
         started.append(release.start("-m", "django", "sync_zrank", "--watch", "--interval", str(interval)))
+        release.environment["PROJECT_LEVEL"] = "WARNING"
         return started[-1]
 
     yield watch

@@ -125,9 +125,11 @@ def test_types(schema: Schema) -> None:
         **several,
         "items": {"type": "string", "pattern": "^[^\\u0000]*$"},
     }
-    assert found["active"]["schema"] == {**several, "items": {"type": "boolean"}}
-    assert found["user__not"]["schema"] == {**several, "items": {"type": "integer"}}
-    assert found["user__isnull"]["schema"] == {"type": "boolean"}
+    empty = {"type": "string", "enum": [""]}  # is ignored
+    assert found["active"]["schema"] == {**several, "items": {"anyOf": [{"type": "boolean"}, empty]}}
+    assert found["user__not"]["schema"] == {**several, "items": {"anyOf": [{"type": "integer"}, empty]}}
+    assert found["user__isnull"]["schema"] == {"anyOf": [{"type": "boolean"}, empty]}
+    assert empty in found["group"]["schema"]["items"]["anyOf"]
     assert found["facet"]["required"] is True
     assert schema.parameters(PATHS["me"])["in"]["schema"]["items"]["enum"] == ["region", "active", "user"]
     assert found["facet"]["schema"]["enum"] == ["region", "active", "user", "region,active"]

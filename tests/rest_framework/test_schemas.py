@@ -66,7 +66,8 @@ def takes(parameter: QueryField, texts: list[str]) -> bool:
 @cache
 def pattern(name: str) -> str:
     schema = TEXTS[name][0].schema
-    return str(schema.get("items", schema)["pattern"]).replace("$", r"\Z")
+    found = schema.get("items", schema)
+    return str(found.get("anyOf", [found])[0]["pattern"]).replace("$", r"\Z")
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -84,7 +85,7 @@ def test_what_is_taken_is_what_the_pattern_allows(name: str, text: str) -> None:
     assert takes(parameter, [text]) is bool(re.search(pattern(name), text))
 
 
-@given(text=st.ip_addresses().map(str) | st.text("0123456789abcdef:./ ", max_size=12))
+@given(text=st.ip_addresses().map(str) | st.text("0123456789abcdef:./ ", max_size=12).filter(str.strip))
 def test_addresses(text: str) -> None:
     parameter = ValuesField(ValueField(ByAddress.instance(), "address"), "address")
     schema = jsonschema.Draft202012Validator(
@@ -100,7 +101,7 @@ def test_numbers(text: str) -> None:
     assert takes(parameter, [text]) is _is_valid(value, parameter)
 
 
-@given(text=st.sampled_from(["true", "false", "True", "1", "0", "", "yes", "null", "on"]))
+@given(text=st.sampled_from(["true", "false", "True", "1", "0", "yes", "null", "on"]))
 def test_flags(text: str) -> None:
     value: Any = {"true": True, "false": False}.get(text.lower(), text)
     assert takes(FlagField("bio", None), [text]) is _is_valid(value, FlagField("bio", None))

@@ -17,15 +17,20 @@ from django.db.models import (
     CharField,
     Count,
     DecimalField,
+    Exists,
     F,
+    FilteredRelation,
+    IntegerField,
     Max,
+    OuterRef,
     Q,
     QuerySet,
+    Subquery,
     Sum,
     Value,
     When,
 )
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Concat, ExtractMonth
 
 from django_zrank import RankIndex
 from django_zrank.declaration import fingerprint
@@ -140,6 +145,54 @@ INDEXES: dict[str, tuple[tuple[str, ...], dict[str, Any], Expected | None]] = {
         None,
     ),
     "a sum of decimals": (("-paid",), {"get_queryset": of(paid=Sum("duels__fee")), "shards": 3}, None),
+    "over a filtered relation": (
+        ("-strong_points", "lost"),
+        {
+            # Django changes a relation that it adds to a queryset, so each needs a new one.
+            "get_queryset": rows(
+                lambda found: found.annotate(
+                    strong=FilteredRelation("duels", condition=Q(duels__points__gt=F("lost"))),
+                    strong_points=Sum("strong__points"),
+                )
+            )
+        },
+        lambda row: (
+            sum(duel.points for duel in duels_of(row) if duel.points > row.lost)
+            if any(duel.points > row.lost for duel in duels_of(row))
+            else None,
+            row.lost,
+        ),
+    ),
+    "cases over relations": (
+        ("-heavy",),
+        {
+            "get_queryset": of(
+                heavy=Coalesce(
+                    Sum(Case(When(duels__weight__factor__gt=2, then=F("duels__points")), default=0)), 0
+                ),
+                month=ExtractMonth(Max("duels__fought_at")),
+                house=Concat(Coalesce("guild__slug", Value("-")), Value("!"), output_field=CharField()),
+            ),
+            "facets": ("month", "house"),
+        },
+        lambda row: (sum(duel.points for duel in duels_of(row) if duel.weight and duel.weight.factor > 2),),
+    ),
+    "a subquery that finds the row itself": (
+        ("-points_of",),
+        {
+            "get_queryset": rows(
+                lambda found: found.filter(
+                    Exists(Competitor.objects.filter(pk=OuterRef("pk"), guild__slug__lt="h"))
+                ).annotate(
+                    points_of=Subquery(
+                        Competitor.objects.filter(pk=OuterRef("pk")).annotate(s=POINTS).values("s"),
+                        output_field=IntegerField(),
+                    )
+                )
+            )
+        },
+        lambda row: (total(row),) if row.guild and row.guild.slug < "h" else None,
+    ),
     "an annotation as a facet": (
         ("-points",),
         {
@@ -218,6 +271,10 @@ class Life:
         weight = self.one(Weight)
         weight.factor += 1
         weight.save()
+
+    def do_rename(self) -> None:
+        guild = self.random.choice(self.guilds)
+        Guild.objects.filter(pk=guild.pk).update(slug=f"{self.random.choice('ghi')}{guild.pk}")
 
     def do_raw(self) -> None:
         if duel := self.one(Duel):

@@ -281,3 +281,20 @@ def test_a_redis_that_answers_slowly_is_spared_too(
     assert_mirrors(NicknameRank)
     clock.advance(60)
     assert not breaker.is_any_open
+
+
+def test_saves_that_an_unbuilt_index_refuses_are_warned_of_once(
+    own_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And again after it was built and emptied once more."""
+    own_server.ask("FLUSHALL")
+    for nick in "abc":
+        Nickname.objects.create(nick=nick, score=1)
+    (warning,) = messages(caplog, logging.WARNING)
+    assert "'nickname' is not built" in warning
+    rebuild(NicknameRank.instance())
+    Nickname.objects.create(nick="d", score=1)
+    own_server.ask("FLUSHALL")
+    for nick in "ef":
+        Nickname.objects.create(nick=nick, score=1)
+    assert len(messages(caplog, logging.WARNING)) == 2

@@ -20,7 +20,7 @@ from django_zrank import RankIndex
 from django_zrank.builds import recorded
 from django_zrank.combined import making
 from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
-from django_zrank.models import Batch, Build, Job, Mark
+from django_zrank.models import SEVERAL, Batch, Build, Job, Mark
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
@@ -314,3 +314,16 @@ def test_whom_a_member_was_shown_is_forgotten_when_it_leaves(zrank: Redis, how: 
     drain(NicknameRank.instance())
     assert pk not in NicknameRank.ranking
     assert (zrank.exists(leaving), zrank.exists(staying)) == (0, 1)
+
+
+def test_marks_that_name_others_too_keep_those(declare: Declare) -> None:
+    index = declare(Ticket, "-integer")
+    other = Ticket.objects.create(integer=1)
+    rebuild(index.instance())
+    Mark.objects.all().delete()
+    texts = json.dumps([MEMBER.hex, str(other.pk), str(MEMBER)])
+    Mark.objects.create(index=index.instance().name, via=SEVERAL, member=texts)
+    erased = index.erase(MEMBER)
+    assert {mark.member for mark in Mark.objects.all()} == {str(other.pk)}
+    assert rows_with(*SPELLINGS) == {"Batch"}
+    assert "batches" in erased.remains

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from django_zrank import RankIndex
+from django_zrank.extension import declared
 from django_zrank.models import Mark
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.drain import drain
@@ -302,7 +303,7 @@ def test_signals_leave_the_marks_where_triggers_may_not(
     change: Callable[[], Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ZRANK = {"CAPTURE": "signals"}
-    monkeypatch.setattr(signal_handlers, "try_push", lambda members, until: [])
+    monkeypatch.setattr(signal_handlers, "try_push", lambda members, **times: [])
     left: list[Mark] = []
     marks = Touched.marks
     monkeypatch.setattr(
@@ -328,6 +329,8 @@ def test_pushes_ask_for_the_queryset_once_a_second(
         return Competitor.objects.filter(platform="pc")
 
     index = probe(facets=facets, get_queryset=get_queryset)
+    declared(index)  # asks for it, once for all
+    asked.clear()
     monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now[0])
     for pk in Competitor.objects.values_list("pk", flat=True):
         for platform, points in (("pc", 1), ("ps", 2), ("pc", 3)):
@@ -366,6 +369,8 @@ def test_each_thread_keeps_a_queryset_of_its_own() -> None:
         return made[-1]
 
     index = probe(get_queryset=get_queryset)
+    declared(index)  # asks for it, once for all
+    made.clear()
     for _ in range(2):
         select_among(index, [1, 2])
         thread = Thread(target=select_among, args=(index, [1, 2]))

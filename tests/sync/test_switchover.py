@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connection, connections, transaction
 
 from django_zrank.models import Mark
+from django_zrank.store import Change, Store
+from django_zrank.sync import push, signal_handlers
 from django_zrank.sync.drain import drain
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Player
 from tests.testapp.zrank import PlayerAscending
 from tests.torture.databases import PostgreSQL
+from tests.writes import apply_changes, begin_write
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ten_players")]
 
@@ -44,6 +47,66 @@ def test_a_server_that_takes_no_writes_is_not_read() -> None:
             cursor.execute("SET GLOBAL read_only = 0")
     assert drain(INDEX) == 1
     assert_mirrors(PlayerAscending)
+
+
+FENCE, RELEASE = {
+    "postgresql": ("SET default_transaction_read_only = on", "SET default_transaction_read_only = off"),
+    "mysql": ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0"),
+}.get(connection.vendor, ("", ""))
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+@pytest.fixture
+def fenced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Fences the server once the transaction is committed, before what it has saved is pushed. Saves don't drain."""
+    monkeypatch.setattr(signal_handlers, "drain_soon", lambda index: None)
+    yield lambda: transaction.on_commit(lambda: execute(FENCE))
+    execute(RELEASE)
+
+
+def save(player: Player, level: int) -> None:
+    player.level = level
+    player.save()
+
+
+@pytest.mark.skipif(not FENCE, reason="SQLite has no servers")
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_a_save_reads_no_fenced_server_under_a_later_token(
+    is_newer: bool, fenced: Callable[[], None]
+) -> None:
+    """Between the commit and the push, another server may take over, and the row may change there. If the token was
+    taken after that, only a drain there can tell. An earlier one is refused, and then is a later one."""
+    player, store = Player.objects.order_by("pk")[0], Store.of(INDEX)
+    save(player, 40)
+    if not is_newer:
+        push._kept.clear()
+    with transaction.atomic():
+        fenced()
+        # Redis is told of the newer change before the row is read here.
+        if is_newer:
+            change_elsewhere = [Change(str(player.pk), 60)]
+            transaction.on_commit(lambda: apply_changes(store, begin_write(store), change_elsewhere) and None)
+        save(player, 50)
+    execute(RELEASE)
+    assert contents(PlayerAscending)[str(player.pk)] == (60 if is_newer else 40)
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
+
+
+@pytest.mark.skipif(not FENCE, reason="SQLite has no servers")
+def test_a_save_reads_any_server_under_an_earlier_token(fenced: Callable[[], None]) -> None:
+    """Whatever it doesn't see there was written later, and would have refused it."""
+    player = Player.objects.order_by("pk")[0]
+    save(player, 40)
+    with transaction.atomic():
+        fenced()
+        save(player, 50)
+    execute(RELEASE)
+    assert contents(PlayerAscending)[str(player.pk)] == 50
 
 
 def fetch(sql: str) -> Any:

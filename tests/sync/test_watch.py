@@ -271,13 +271,16 @@ def test_many_may_watch(watching: Callable[..., Any]) -> None:
 
 
 def test_survives_an_outage_and_backs_off(
-    own_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+    own_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It logs an outage once, not each attempt."""
     rebuild(INDEX)
     own_server.stop()
     stop = Naps(9)
     monkeypatch.setattr(watch_module, "monotonic", lambda: 1000 + sum(stop.pauses))
     watch([INDEX], interval=0.5, stop=stop)
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert warning.startswith("Index 'ascending' is not up to date, retrying. Redis can't be reached: ")
     assert stop.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 

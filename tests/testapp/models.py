@@ -247,7 +247,8 @@ class Duel(models.Model):
     points = models.IntegerField(default=0)
     fee = models.DecimalField(max_digits=9, decimal_places=2, default=0)
     weight = models.ForeignKey("Weight", models.CASCADE, null=True)
-    fought_at = models.DateTimeField(null=True)
+    fought_at = models.DateTimeField(null=True, db_index=True)
+    fought_on = models.DateField(null=True, db_index=True)
     motto = models.CharField(max_length=40, default="")
 
 

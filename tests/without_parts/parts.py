@@ -216,6 +216,12 @@ PARTS: Final = {
             (_SCORES, "import Touching"),
             (_SCORES, "    Touching,"),
         ),
+        needs=("windows",),
+    ),
+    "windows": Part(
+        ("django_zrank/windows", "tests/parts/windows"),
+        r"zrank\.windows\b|within=|\b(Within|windows_of|swept)\b",
+        ((_INDEX, "from .windows import lookup"), (_INDEX, 'extensions["windows"]')),
     ),
     "shown": Part(
         ("django_zrank/shown", "tests/parts/shown"),

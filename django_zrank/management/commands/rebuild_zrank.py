@@ -49,14 +49,16 @@ class Command(ProgressCommand):
                     discard_pending=options["discard_pending"],
                 )
             self.say(
-                f"{index.name}: {members} member{pluralize(members)} ranked in {monotonic() - began:.1f} s"
+                f"{index.name}: {members:,} member{pluralize(members)} ranked in {monotonic() - began:.1f} s"
             )
 
     def describe(self, index: RankIndex) -> None:
         try:
             members = index.ranking.count()
-            now = f"{members} member{pluralize(members)} now"
+            now = f"{members:,} member{pluralize(members)} now"
         except ZRankError as error:
             now = str(error)
         rows = count_rows(index)
-        self.say(f"{index.name}: would rank {rows} row{pluralize(rows)} of {index.model._meta.label} ({now})")
+        self.say(
+            f"{index.name}: would rank {rows:,} row{pluralize(rows)} of {index.model._meta.label} ({now})"
+        )

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.test_checks import Case, assert_found, declaring
+from tests.test_checks import ANNOTATED, Case, assert_found, declaring
 from tests.testapp.models import Ticket
 
 DECLARATIONS = [
+    declaring(
+        "zrank.E038",
+        "an annotation",
+        "Wrong.idle: 'boss' is an annotation",
+        idle=("boss", timedelta(1)),
+        **ANNOTATED,
+    ),
     *(
         declaring("zrank.E038", f"idle {idle!r}", f"Wrong.idle: {match}", idle=idle)
         for idle, match in [
@@ -26,7 +33,7 @@ DECLARATIONS = [
     declaring(
         "zrank.W011",
         "idle without an index",
-        "begins with moment",
+        "begins with .*Ticket.moment",
         model=Ticket,
         order=("real",),
         idle=("moment", timedelta(1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -20,23 +21,26 @@ from redis import Redis
 from django_zrank import IndexUnavailable, NotRanked, RankIndex
 from django_zrank.capture.triggers import drop
 from django_zrank.idle import extension
-from django_zrank.idle import sweep as idle_module
-from django_zrank.idle.awake import MOMENT, Awake
+from django_zrank.idle.awake import Awake
 from django_zrank.idle.extension import Idle
-from django_zrank.idle.store import IdleStore
-from django_zrank.idle.sweep import asleep_since, sweep
 from django_zrank.idle.touching import Touching, touched_key
 from django_zrank.models import Build, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
+from django_zrank.sync import marks
 from django_zrank.sync.drain import drain
 from django_zrank.sync.flush import flush
 from django_zrank.sync.push import forget as forget_build
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
-from django_zrank.sync.rows import forget
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from django_zrank.windows import sweep as sweep_module
+from django_zrank.windows.extension import Windows
+from django_zrank.windows.lookup import MOMENT
+from django_zrank.windows.store import WindowStore
+from django_zrank.windows.sweep import now_of, sweep
+from tests.parts.windows.clock import database_clock
 from tests.rankings import answer_by_sql
 from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
@@ -84,19 +88,14 @@ def awake() -> set[int]:
 
 
 @contextmanager
-def later(index: type[RankIndex], by: timedelta) -> Iterator[None]:
-    """Make an index as it is after a while: its period is shorter by so much."""
-    instance = index.instance()
-    assert instance.awake
-    assert instance.declaration  # which names the period, and is known from before
-    with mock.patch.dict(vars(instance), awake=instance.awake._replace(period=instance.awake.period - by)):
-        forget(instance)
+def later(by: timedelta) -> Iterator[None]:
+    """Make the database's clock as it is after a while."""
+    with database_clock(lambda: datetime.now(UTC) + by):
         yield
-    forget(instance)
 
 
-def store_of(index: type[RankIndex]) -> IdleStore:
-    return IdleStore.of(index.instance())
+def store_of(index: type[RankIndex]) -> WindowStore:
+    return WindowStore.of(index.instance())
 
 
 def clean(index: type[RankIndex]) -> bool:
@@ -128,10 +127,10 @@ def test_who_was_never_seen_or_long_ago_is_not_ranked(videos: type[RankIndex]) -
 @pytest.mark.parametrize("videos", ["plain", "facets"], indirect=True)
 def test_members_fall_asleep_without_a_write_to_their_row(videos: type[RankIndex]) -> None:
     made = make(1, 10, 20)
-    with later(videos, 15 * DAY):
-        assert sync(videos).worked["idle"] == 1
+    with later(15 * DAY):
+        assert sync(videos).worked["windows"] == 1
         assert ranked(videos) == {video.pk for video in made[:2]}
-        assert sync(videos).worked["idle"] == 0
+        assert sync(videos).worked["windows"] == 0
         assert clean(videos)
     assert not Mark.objects.filter(index=videos.instance().name).exists()
     for video in made:
@@ -145,17 +144,17 @@ def test_a_clock_that_is_set_forward_and_back(
     videos: type[RankIndex], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that it took for idle in the meantime are awake again, though nobody has written to their rows."""
-    monkeypatch.setattr(idle_module, "PAGE_SIZE", most)
+    monkeypatch.setattr(sweep_module, "PAGE_SIZE", most)
     made = make(1, 10, 20, 40)
-    with later(videos, 25 * DAY):
-        assert sync(videos).worked["idle"] == 2
+    with later(25 * DAY):
+        assert sync(videos).worked["windows"] == 2
         assert ranked(videos) == {made[0].pk}
     assert sync(videos).rebuilt == (most == 1)
     assert ranked(videos) == {video.pk for video in made[:3]} == awake()
-    assert sync(videos).worked["idle"] == 0
+    assert sync(videos).worked["windows"] == 0
     assert clean(videos)
-    with later(videos, 15 * DAY):
-        assert sync(videos).worked["idle"] == 1
+    with later(15 * DAY):
+        assert sync(videos).worked["windows"] == 1
         assert ranked(videos) == {video.pk for video in made[:2]}
 
 
@@ -166,7 +165,7 @@ def test_a_sweep_goes_in_pieces(videos: type[RankIndex]) -> None:
     )  # of one moment: the key tells them apart
     Video.objects.bulk_create(Video(views=n, seen=at + DAY) for n in range(30))
     drain(videos.instance())
-    with later(videos, 15 * DAY), mock.patch.object(idle_module, "PAGE_SIZE", 16):
+    with later(15 * DAY), mock.patch.object(sweep_module, "PAGE_SIZE", 16):
         assert len(ranked(videos)) == 100
         # All of one moment go together.
         assert sweep(videos.instance(), limit=40) == 70
@@ -186,8 +185,8 @@ def test_a_column_of_another_row_tells_too(declare: Declare) -> None:
     User.objects.filter(pk=users[2].pk).update(last_login=now)
     drain(index.instance())
     assert ranked(index) == {player.pk for player in players[:3]}
-    with later(index, 15 * DAY):
-        assert sync(index).worked["idle"] == 1
+    with later(15 * DAY):
+        assert sync(index).worked["windows"] == 1
         assert ranked(index) == {players[0].pk, players[2].pk}
         assert clean(index)
     drop("default", [index.instance().name])
@@ -207,11 +206,32 @@ def test_sleepers_leave_every_ranking(declare: Declare) -> None:
         one.tags.set(tags[: n % 3])
     for index in (criteria, dense):
         sync(index)
-        with later(index, 15 * DAY):
-            assert sync(index).worked["idle"] == 8
+        with later(15 * DAY):
+            assert sync(index).worked["windows"] == 8
             assert len(ranked(index)) == 4
             assert clean(index)
     drop("default", [criteria.instance().name, dense.instance().name])
+
+
+def test_a_sweep_goes_on_while_others_write(videos: type[RankIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More members than a query reads at once. On SQLite, whoever is still reading rows can't write if others have."""
+    index, seen = videos.instance(), timezone.now() - 29 * DAY
+    Video.objects.bulk_create([Video(views=n, seen=seen) for n in range(2100)])
+    rebuild(index)
+    briefly = marks.briefly
+
+    def after_another(*args: Any, **how: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(touch_another).result()
+        return briefly(*args, **how)
+
+    def touch_another() -> None:
+        Video.objects.create(views=1)
+        connection.close()
+
+    monkeypatch.setattr(marks, "briefly", after_another)
+    with later(2 * DAY):
+        assert sweep(index, patience=0.0) == 2100
 
 
 def test_the_sweep_finds_everyone_a_rebuild_took_for_awake(videos: type[RankIndex]) -> None:
@@ -219,7 +239,7 @@ def test_the_sweep_finds_everyone_a_rebuild_took_for_awake(videos: type[RankInde
     make(*(random.choice([None, random.uniform(0, 60)]) for _ in range(60)))
     rebuild(videos.instance())
     for days in (5, 9, 14, 29):
-        with later(videos, days * DAY):
+        with later(days * DAY):
             sync(videos)
             period = MONTH - days * DAY
             rows = Video.objects.exclude(seen=None).values_list("pk", "seen")
@@ -233,11 +253,11 @@ def test_verify_repairs_who_should_have_been_swept(videos: type[RankIndex]) -> N
     make(1, 20)
     index = videos.instance()
     drain(index)
-    with later(videos, 15 * DAY):
+    with later(15 * DAY):
         store = store_of(videos)
-        since = asleep_since(index)
+        since = now_of(index)
         assert since
-        assert store.note_swept(store.swept(), since)  # as if they had been removed
+        assert store.note_swept(store.begin_sweep(), since, since)  # as if they had been removed
         assert sweep(index) == 0
         assert len(ranked(videos)) == 2
         assert not clean(videos)
@@ -251,11 +271,11 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
     drain(videos.instance())
     calls: list[int] = []
 
-    def late(extension: Idle, index: RankIndex, **how: Any) -> int:
+    def late(extension: Windows, index: RankIndex, **how: Any) -> int:
         calls.append(1)
         return sweep(index) if len(calls) > 1 else 0  # who falls asleep after the first look's sweep
 
-    with later(videos, 15 * DAY), mock.patch.object(Idle, "work", late):
+    with later(15 * DAY), mock.patch.object(Windows, "work", late):
         report = verify(videos.instance())
     assert len(calls) > 1
     assert report.ok
@@ -264,14 +284,17 @@ def test_who_falls_asleep_while_verify_reads_is_no_difference(videos: type[RankI
 
 def test_another_server_or_build_is_not_told_of_a_sweep_it_lacks(videos: type[RankIndex]) -> None:
     store = store_of(videos)
-    since = store.swept()
-    assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5)
-    assert not store.note_swept(since._replace(build="another"), 5)
-    assert store.swept() == since
-    assert store.note_swept(since, 5)
-    assert store.swept().moment == 5
+    since = store.begin_sweep()
+    assert not store.note_swept(since._replace(term=str(int(since.term) + 1)), 5, 5)
+    assert not store.note_swept(since._replace(build="another"), 5, 5)
+    again = store.begin_sweep()
+    assert again._replace(nonce=since.nonce) == since
+    assert not store.note_swept(since, 5, 5)  # another one has begun
+    assert store.note_swept(again, 5, 5)
+    since = store.begin_sweep()
+    assert since.moment == 5
     store.client.hset(store.keys.meta, "server", "another")
-    assert not store.note_swept(since, 6)
+    assert not store.note_swept(since, 6, 6)
 
 
 def test_a_sweep_goes_on_from_what_its_server_was_told(
@@ -279,7 +302,7 @@ def test_a_sweep_goes_on_from_what_its_server_was_told(
 ) -> None:
     make(20, 10)
     index, store = videos.instance(), store_of(videos)
-    since = store.swept()
+    since = store.begin_sweep()
 
     def fail_over() -> None:
         """Another server is trusted, that lacks the last note."""
@@ -287,21 +310,21 @@ def test_a_sweep_goes_on_from_what_its_server_was_told(
         Build.objects.update(term=F("term") + 1)
         forget_build(index)
 
-    with later(videos, 15 * DAY):
-        just_before(monkeypatch, idle_module, "leave", fail_over)
+    with later(15 * DAY):
+        just_before(monkeypatch, sweep_module, "leave", fail_over)
         assert sweep(index) == 1
-        assert store.swept().moment == since.moment
+        assert store.begin_sweep().moment == since.moment
         assert sweep(index) == 1
 
 
 def test_a_build_of_another_period_knows_nothing_of_older_sweeps(videos: type[RankIndex]) -> None:
     make(1, 20)
     index, store = videos.instance(), store_of(videos)
-    with later(videos, 29 * DAY):
+    with later(29 * DAY):
         rebuild(index)  # of a shorter period: swept up to yesterday
-    with mock.patch.object(IdleStore, "note_swept", side_effect=KeyboardInterrupt):
+    with mock.patch.object(WindowStore, "note_swept", side_effect=KeyboardInterrupt):
         rebuild(index)
-    assert store.swept().moment == pytest.approx((timezone.now() - MONTH).timestamp() * 1e6, abs=1e10)
+    assert store.begin_sweep().moment == pytest.approx(timezone.now().timestamp() * 1e6, abs=1e10)
 
 
 # Waking
@@ -366,7 +389,7 @@ def test_an_increment_wakes_and_counts_as_a_touch(declare: Declare) -> None:
     flush(index.instance())
     drain(index.instance())
     assert ranked(index) == {sleeping.pk, watched.pk}
-    with later(index, 15 * DAY):
+    with later(15 * DAY):
         sync(index)
         assert ranked(index) == {sleeping.pk, watched.pk}
     assert contents(index) == {str(sleeping.pk): 5, str(watched.pk): 8}
@@ -461,7 +484,7 @@ def test_a_touch_that_was_not_written_is_written_again(videos: type[RankIndex]) 
 def test_who_was_touched_does_not_fall_asleep(videos: type[RankIndex]) -> None:
     made = make(20, 20)
     videos.scores.touch(made[0])
-    with later(videos, 15 * DAY):
+    with later(15 * DAY):
         assert sweep(videos.instance()) == 1
         drain(videos.instance())
         assert ranked(videos) == {made[0].pk}
@@ -474,7 +497,7 @@ def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex], synced: bool) 
     videos.scores.touch(video)
     if synced:
         sync(videos)
-    with later(videos, 15 * DAY):
+    with later(15 * DAY):
         rebuild(videos.instance())
         drain(videos.instance())
         assert ranked(videos) == {video.pk}
@@ -482,7 +505,7 @@ def test_a_rebuild_knows_who_was_touched(videos: type[RankIndex], synced: bool) 
 
 def test_a_sweep_removes_nobody_who_was_written_since_it_looked(videos: type[RankIndex]) -> None:
     index, (video, other) = videos.instance(), make(20, 20)
-    with later(videos, 15 * DAY):
+    with later(15 * DAY):
         assert sweep(index) == 2
         videos.scores.touch(video)
         drain(index)
@@ -492,13 +515,13 @@ def test_a_sweep_removes_nobody_who_was_written_since_it_looked(videos: type[Ran
 
 def test_a_sweep_that_was_killed_is_done_again(videos: type[RankIndex]) -> None:
     index, made = videos.instance(), make(20, 1)
-    with later(videos, 15 * DAY):
+    with later(15 * DAY):
         with (
-            mock.patch.object(IdleStore, "note_swept", side_effect=KeyboardInterrupt),
+            mock.patch.object(WindowStore, "note_swept", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
             sweep(index)
-        assert sync(index).worked["idle"] == 1
+        assert sync(index).worked["windows"] == 1
         assert ranked(videos) == {made[1].pk}
         assert clean(videos)
 
@@ -565,7 +588,7 @@ def test_an_index_that_uses_none_of_it_keeps_nothing(declare: Declare, zrank: Re
     make(1, None)
     sync(index)
     store = store_of(index)
-    assert store.swept().moment is None
+    assert store.begin_sweep().moment is None
     assert len(ranked(index)) == 2
     with CaptureQueriesContext(connection) as queries:
         assert (sweep(index.instance()), flush(index.instance())) == (0, 0)
@@ -592,9 +615,9 @@ def test_the_time_zone_of_a_request_keeps_no_member_awake(declare: Declare) -> N
     assert contents(type(index)) == {str(ticket.pk): 1}
     with (
         timezone.override("Asia/Tokyo"),
-        mock.patch.object(idle_module, "asleep_since", return_value=MOMENT.whole(moment)),
+        mock.patch.object(sweep_module, "now_of", return_value=MOMENT.whole(moment + MONTH)),
     ):
-        IdleStore.of(index).note_swept(IdleStore.of(index).swept(), 0)
+        WindowStore.of(index).note_swept(WindowStore.of(index).begin_sweep(), 0, 0)
         assert sweep(index) == 1
 
 
@@ -606,9 +629,9 @@ def test_members_of_all_shards_fall_asleep(declare: Declare) -> None:
     now = timezone.now()
     Video.objects.bulk_create(Video(total=n, seen=now - timedelta(days=1 + n % 2)) for n in range(12))
     sync(index)
-    with later(index, timedelta(days=1.5)):
-        assert sync(index).worked["idle"] == 6
-        assert sum(IdleStore.of(part).size() for part in index.instance().holders) == 6
+    with later(timedelta(days=1.5)):
+        assert sync(index).worked["windows"] == 6
+        assert sum(WindowStore.of(part).size() for part in index.instance().holders) == 6
 
 
 def test_a_sweep_up_to_a_limit_reads_few_pages(declare: Declare) -> None:
@@ -616,11 +639,11 @@ def test_a_sweep_up_to_a_limit_reads_few_pages(declare: Declare) -> None:
     seen = timezone.now() - timedelta(days=2)
     Video.objects.bulk_create(Video(total=n, seen=seen + timedelta(microseconds=n)) for n in range(140))
     sync(index)
-    with later(index, timedelta(days=2)), CaptureQueriesContext(connection) as queries:
+    with later(timedelta(days=2)), CaptureQueriesContext(connection) as queries:
         assert sweep(index.instance(), limit=50) == 50
         assert len(queries) <= 20
         drain(index.instance())
-        assert sum(IdleStore.of(part).size() for part in index.instance().holders) == 90
+        assert sum(WindowStore.of(part).size() for part in index.instance().holders) == 90
         assert sweep(index.instance()) == 90
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 import redis
 from django.core.management import call_command
 from django.db import connection, models
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django_redis import get_redis_connection
 from hypothesis import HealthCheck, given
@@ -24,7 +26,7 @@ from django_zrank import RankIndex, builds
 from django_zrank.builds import recorded
 from django_zrank.capture.triggers import install
 from django_zrank.exceptions import IndexUnavailable
-from django_zrank.models import Batch, Build, Mark
+from django_zrank.models import SEVERAL, Batch, Build, Mark
 from django_zrank.recent import Recent
 from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
@@ -239,6 +241,27 @@ class TestOneShardIsAway:
         self.is_away = False
         breaker.forget()
         assert drain(players) == own
+        assert_mirrors(PlayerAscending)
+
+    def test_of_marks_of_several_members_only_its_members_wait(
+        self, players: RankIndex, lost: RankIndex
+    ) -> None:
+        Player.objects.update(level=F("level") + 100)
+        Mark.objects.all().delete()
+        texts = [[str(pk) for pk in range(first, first + 8)] for first in range(1, 41, 8)]
+        Mark.objects.bulk_create(
+            Mark(index=players.name, via=SEVERAL, member=json.dumps(own)) for own in texts
+        )
+        drain(players)
+        drain(players)
+        for part in players.holders:
+            if part is not lost:
+                assert contents(part) == {str(pk): pk + 100 for pk in members_of(part)}
+        left = {(mark.via, mark.member) for mark in waiting_marks(players)}
+        assert left == {(None, str(pk)) for pk in members_of(lost)}
+        self.is_away = False
+        breaker.forget()
+        drain(players)
         assert_mirrors(PlayerAscending)
 
     def test_a_push_reaches_the_others(
@@ -969,3 +992,37 @@ def test_a_primary_that_is_replaced_takes_no_mark_away(
             pass
         assert examine(index) is Status.HEALTHY
         assert (set(contents(part).values()) == {50}) is not is_broken
+
+
+class TestMarksOfSeveralMembers:
+    """The members of one mark are in several shards."""
+
+    @pytest.fixture
+    def marked(self, players: RankIndex) -> RankIndex:
+        """Each player is in one of five marks, and has changed."""
+        Player.objects.update(level=F("level") + 100)
+        Mark.objects.all().delete()
+        for first in range(1, 41, 8):
+            texts = json.dumps([str(pk) for pk in range(first, first + 8)])
+            Mark.objects.create(index=players.name, via=SEVERAL, member=texts)
+        return players
+
+    def test_all_shards_are_written_and_have_a_batch(self, marked: RankIndex) -> None:
+        assert drain(marked) == 40
+        for part in marked.holders:
+            assert contents(part) == {str(pk): pk + 100 for pk in members_of(part)}
+            assert Batch.objects.filter(index=part.name).count() == 1
+        assert not Mark.objects.filter(index=marked.name).exists()
+
+    def test_they_wait_while_one_of_their_shards_has_another_term(self, marked: RankIndex) -> None:
+        changed = marked.holders[1]
+        locked = routing.lock
+
+        def lock(part: Any, *arguments: Any) -> Any:
+            return None if part is changed else locked(part, *arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routing, "lock", lock)
+            drain(marked)
+        assert Mark.objects.filter(index=marked.name).count() == 5
+        assert drain(marked) == 40

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import models
 
-from tests.test_checks import Case, assert_found, check, declaring
+from tests.test_checks import ANNOTATED, Case, assert_found, check, declaring
 from tests.testapp.models import Account, Competitor
 
 WRONG: list[tuple[Any, str, dict[str, Any]]] = [
@@ -15,6 +15,7 @@ WRONG: list[tuple[Any, str, dict[str, Any]]] = [
     (["name", 7], "expected a tuple of lookup paths", {}),
     (("name", "name"), "a column is named twice", {}),
     (("nick",), "Player has no field named 'nick'", {}),
+    (("name", "boss"), "'boss' is an annotation", ANNOTATED),
     (("name__length",), "name__length: length follows a field that is not a relation", {}),
     (("friends",), "friends may have several values for one row", {}),
     (("friends__name",), "friends__name may have several values for one row", {}),

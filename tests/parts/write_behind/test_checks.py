@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_checks import Case, Ledger, assert_found, declaring
+from tests.test_checks import ANNOTATED, Case, Ledger, assert_found, declaring
 from tests.testapp.models import Account, Employee
 
 DECLARATIONS = [
@@ -21,6 +21,7 @@ DECLARATIONS = [
             ("best", ("-points",), "not a plain column of testapp.Employee itself", {"model": Employee}),
             ("latest", ("-profile__points",), "not a plain column of testapp.Account", {"model": Account}),
             ("latest", ("-exact",), "exact has no fixed number of decimal places", {"model": Ledger}),
+            ("latest", ("-boss",), "'boss' is an annotation", ANNOTATED),
             ("latest", ("-is_active",), "is_active is neither an integer nor a decimal", {}),
         ]
     ),

@@ -29,7 +29,6 @@ from hypothesis.stateful import (
 )
 
 from django_zrank import NotRanked, RankIndex
-from django_zrank.idle.sweep import sweep
 from django_zrank.idle.touching import touched_key
 from django_zrank.models import Batch, Build, Mark
 from django_zrank.store import Store
@@ -38,6 +37,7 @@ from django_zrank.sync.push import push, read
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
+from django_zrank.windows.sweep import sweep
 from django_zrank.write_behind import flush as flush_module
 from django_zrank.write_behind.flush import flush
 from django_zrank.write_behind.store import PendingStore

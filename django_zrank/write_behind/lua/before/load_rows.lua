@@ -12,7 +12,8 @@
 do
   local meta, pending = KEYS[3], KEYS[4]
   local ROWS = 4
-  local rule, flushed = unpack(ARGV, 7, 8)
+  local rule, flushed = unpack(ARGV, #ARGV - 1)
+  ARGV[#ARGV], ARGV[#ARGV - 1] = nil, nil
   local hashes = unflushed(pending, meta, tonumber(flushed), rule)
   if not hashes then
     return 'superseded'

@@ -14,6 +14,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser, cal
 from arena.server import is_free, running_server
 from arena.stage import stage
 from players.accounts import ADMIN, make_admin
+from players.models import Player
 from players.population import match_population
 from players.report import as_plain, change_line, scene_lines
 from players.showcase import cast_players, change_level, is_complete, is_lost, show
@@ -61,6 +62,11 @@ class Command(BaseCommand):
         """Create the database, the players and the index, unless they exist."""
         call_command("migrate", verbosity=0)
         make_admin()
+        if not Player.objects.exists():
+            self.say(
+                f"First start: creating {players:,} players and ranking them (about 20 s for 100,000) ..."
+            )
+            self.stdout.flush()
         began = perf_counter()
         created, deleted = match_population(players)
         if created or deleted:
@@ -78,7 +84,7 @@ class Command(BaseCommand):
         for name in (
             "atp",
             "atp-age",
-        ):  # empty before load_atp, but healthy: the watcher has nothing to repair
+        ):  # empty before load_atp, but healthy: nothing for the watcher to repair
             if is_lost(name):
                 call_command("rebuild_zrank", name, no_progress=True, stdout=StringIO())
         return {"players": players, "created": created, "deleted": deleted, "rebuilt": rebuilt}
