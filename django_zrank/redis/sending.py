@@ -12,11 +12,16 @@ from ..queries.request import Call, Request
 from .keys import tag_of
 from .servers import server_of
 
-__all__ = ["in_trips", "send", "send_all", "send_each", "send_once", "words"]
+__all__ = ["in_trips", "is_one_trip", "send", "send_all", "send_each", "send_once", "words"]
 
 _MOST: Final = 3000
 """Microseconds that the calls of one round trip may take of a server: it answers all of a pipeline that it has read
 before it turns to another client."""
+
+
+def is_one_trip(calls: Sequence[Call]) -> bool:
+    """Return True if calls go in one round trip, whatever servers they are about."""
+    return len(calls) == 1 or sum([call.cost for call in calls]) <= _MOST
 
 
 def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
@@ -24,7 +29,7 @@ def in_trips(client: Redis | None, request: Request) -> list[Sequence[int]]:
     lie on one. A transaction about one of them is not cut. ``client``: needed if it knows several servers.
     """
     calls = request.calls
-    if sum(call.cost for call in calls) <= _MOST:
+    if is_one_trip(calls):
         return [range(len(calls))]
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
@@ -71,11 +76,11 @@ def send_all(client: Redis, calls: Sequence[Call], *, atomic: bool = False) -> l
     """
     for known in (True, False):
         replies = _pipelined(client, calls, known=known, atomic=atomic)
-        if not any(isinstance(reply, NoScriptError) for reply in replies):
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if not any(isinstance(error, NoScriptError) for error in errors):
             break
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
+    if errors:
+        raise errors[0]
     return replies
 
 

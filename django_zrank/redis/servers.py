@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from django.core.cache import caches
+from django.core.signals import setting_changed
 from redis import Redis
 from redis.exceptions import ReadOnlyError
 
 from ..queries.request import Request
 
-__all__ = ["Servers", "has_several", "node_of", "primaries", "renew", "server_of"]
+__all__ = ["Servers", "cache_client", "has_several", "node_of", "primaries", "renew", "server_of"]
+
+
+class _CacheClients(threading.local):
+    """django-redis's clients of this thread, by the aliases of their caches: ``caches`` takes 3 µs to find one, a tenth
+    of a read."""
+
+    def __init__(self) -> None:
+        self.by_alias: dict[str, Any] = {}
+
+
+_kept: Final = [_CacheClients()]
+
+
+def cache_client(alias: str) -> Any:
+    """Return django-redis's client for an alias of ``CACHES``. Ask it for the raw client, ``get_client()``, before each
+    call, because it closes and replaces that."""
+    clients = _kept[0].by_alias
+    client = clients.get(alias)
+    if client is None:
+        cache: Any = caches[alias]
+        client = clients[alias] = cache.client
+    return client
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CACHES":
+        _kept[0] = _CacheClients()  # in all threads
+
+
+setting_changed.connect(_forget, dispatch_uid="django_zrank.redis.servers")
 
 
 class Servers(Protocol):
