@@ -461,9 +461,7 @@ class Ranking(
     aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
-        by_command = (
-            self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
-        )
+        by_command = self._has_plain_members and self.view.method == "ordinal"
         if by_command and not (first or self.conditions) and 0 < limit <= FEW:
             members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]
