@@ -405,7 +405,7 @@ class Ranking(
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
         entries = self._slice(position, position + 1)
         if not entries:
-            raise IndexError(f"no member stands at the position {position}")
+            raise IndexError(f"there is no member at position {position}")
         return entries[0]
 
     @verb

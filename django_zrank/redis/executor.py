@@ -149,7 +149,9 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def lacking(self) -> IndexUnhealthy:
-        return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
+        return IndexUnhealthy(
+            f"Index {self.name!r}: Redis was rolled back, and has lost writes; sync_zrank replays them"
+        )
 
     def not_built(self) -> NotBuilt:
         declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
