@@ -33,7 +33,7 @@ from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
 from tests.sync.test_releases import After, Before, ranked
 from tests.testapp.models import Player, Video
-from tests.testapp.zrank import VideoRank
+from tests.testapp.zrank import VideoPrice, VideoRank
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -48,6 +48,7 @@ ELSEWHERE: Final = (
     "owner",
     "flush marks",
     "merge",
+    "no better",
     "write_behind",
     "number",
     "one before",
@@ -284,6 +285,23 @@ def test_merge(
     flush(after.instance())
     video.refresh_from_db()
     assert video.views == (50 if is_guarded else 30)
+
+
+def test_no_better(
+    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A score is submitted while a rebuild has a lower one, which the live build hasn't heard of."""
+    index = VideoPrice.instance()
+    video = Video.objects.create(price=50)
+    rebuild(index)
+    Video.objects.update(price=10)  # its mark is deleted by the next rebuild
+    just_before(monkeypatch, Store, "swap_rebuilt", lambda: VideoPrice.scores.submit(video, 30))
+    with without("no better"):
+        rebuild(index)
+    sync(index)
+    assert not Mark.objects.filter(index=index.name).exists()
+    video.refresh_from_db()
+    assert (video.price, VideoPrice.ranking.score(video)) == (10, 10 if is_guarded else 30)
 
 
 def test_write_behind(
