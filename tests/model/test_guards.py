@@ -16,6 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Build, Mark
+from django_zrank.redis import reader
 from django_zrank.store import Store
 from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Status, examine, examine_holder, repair
@@ -220,8 +221,16 @@ def test_flushes_and_a_failover(
         assert play(story_without(guard), stage) == (1 if is_guarded else 2)
 
 
-def test_history(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], pair: Pair) -> None:
+def test_history(
+    is_guarded: bool,
+    without: Callable[[str], AbstractContextManager[Any]],
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A change that the former server takes when it is back; with the rule, it takes none."""
+    monkeypatch.setattr(
+        reader, "_TRUST", 60.0
+    )  # its process has just checked the server, however long this takes
     story = story_without("history")
     until = story.index("a watcher trusts the server") + 1
     with without("history"):
