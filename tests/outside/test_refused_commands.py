@@ -31,6 +31,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_zrank import RankIndex
 from django_zrank.exceptions import ZRankError
 from django_zrank.sync.flush import flush
+from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.dumps import dump, restore
 from tests.scripts import FOLDERS, every_script, preceded_scripts, variants
@@ -221,6 +222,14 @@ class Site:
                 self.rebuild()
         finally:
             Site.broken = False
+
+    def change_shards(self) -> None:
+        """Let a release with shards take over, and remove what Redis holds of the one before. Then roll it back."""
+        later: Any = type("Later", (VideoRank,), {"name": "video", "shards": 2})
+        try:
+            rebuild(later.instance())
+        finally:
+            call_command("rebuild_zrank", "video", verbosity=0)
 
     def update(self) -> None:
         """Change, add and delete rows by bulk methods, of which only marks tell."""
@@ -513,6 +522,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "take_pending": (Site.increment, Site.flush, "HDEL"),
     "touch_members": (Site.increment, Site.touch, "HSETNX"),
     "unlink_build": (Site.increment, Site.rebuild, "UNLINK"),
+    "unlink_retired": (Site.increment_plain, Site.change_shards, "UNLINK"),
 }
 """For each script that writes: what comes first, with all commands; the operation that calls it; and the command whose
 refusal would do, or did, the most harm."""
