@@ -242,9 +242,8 @@ def test_no_round_trip_more(
         sizes.append(len(request.calls))
         return send(asked, request)
 
-    monkeypatch.setattr(
-        "django_zrank.redis.reader._TRUST", 60.0
-    )  # a busy machine takes a second between two calls
+    # A busy machine takes a second between two calls.
+    monkeypatch.setattr("django_zrank.redis.reader._TRUST", 60.0)
     for shards in (1, 3):
         indexes = [
             declare(Competitor, "-points", band=10**19, shards=shards, **more)
