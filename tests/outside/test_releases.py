@@ -598,7 +598,7 @@ def test_an_index_that_moves_to_another_database(site: Site, zrank_server: Any, 
     assert site.marks_of_an_update("score") == 0
     assert site.marks() == 0
     assert site.sql("SELECT count(*) FROM zrank_build") == [0]
-    assert newer.manage("prune_zrank") == "Nothing is left over.\n"
+    assert newer.manage("prune_zrank") == "There is nothing to remove.\n"
     assert "default: complete\nother: complete" in newer.manage("capture_zrank", "--check")
     assert len(site.triggers("other")) > 0
     assert site.marks_of_an_update("score", "other") == MEMBERS
@@ -614,6 +614,7 @@ PlayerRank.scores.increment({first: 500, second: 500})
 """
 
 
+@pytest.mark.part("write_behind")
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_pending_scores_of_an_index_that_moves_to_another_database(site: Site, is_given_up: bool) -> None:
     """A build from the other database, which would lose them, is refused until they are in their column."""
