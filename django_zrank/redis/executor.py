@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import sleep
 from typing import Any, TypeVar
 
@@ -16,8 +17,7 @@ from ..queries.request import Call, Request, Swapped
 from ..queries.steps import Once, Steps, drive, one
 from .isolation import is_testing, require_redis
 from .keys import Keys
-from .sending import in_trips, is_one_trip, send, send_all, send_each, send_once
-from .servers import cache_client, has_several, renew
+from .sending import cache_client, has_several, in_trips, is_one_trip, renew, send_request, server_of
 
 __all__ = ["Executor"]
 
@@ -102,12 +102,12 @@ class Executor:
             sleep(request.delay)
         calls = request.calls
         if is_one_trip(calls):
-            return self.guard(_send, request)
-        trips = self.guard(in_trips, request)
+            return self.guard(send_request, request)
+        trips = in_trips(request, partial(self.guard, server_of))
         replies: dict[int, Any] = {}
         for trip in trips:
             part = request._replace(calls=[calls[at] for at in trip])
-            replies.update(zip(trip, self.guard(_send, part), strict=True))
+            replies.update(zip(trip, self.guard(send_request, part), strict=True))
         return [replies[at] for at in range(len(calls))]
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
@@ -149,21 +149,10 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def lacking(self) -> IndexUnhealthy:
-        return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
+        return IndexUnhealthy(
+            f"Index {self.name!r}: Redis was rolled back, and has lost writes; sync_zrank replays them"
+        )
 
     def not_built(self) -> NotBuilt:
         declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {declared}")
-
-
-def _send(client: Any, request: Request) -> list[Any]:
-    """Return the replies to a request, in one round trip."""
-    if has_several(client):
-        replies: list[Any] = client.send_request(request)
-        return replies
-    calls = request.calls
-    if request.once:
-        return [send_once(client, calls[0])]
-    if len(calls) == 1:
-        return [send(client, calls[0])]
-    return send_each(client, calls) if request.each else send_all(client, calls, atomic=request.atomic)

@@ -13,8 +13,7 @@ from ..queries.request import Request
 from ..redis.asynchronous import send_by
 from ..redis.executor import Executor
 from ..redis.loops import running_loop
-from ..redis.sending import send_all
-from ..redis.servers import cache_client, has_several
+from ..redis.sending import cache_client, has_several, send_all
 
 __all__ = ["asend", "send"]
 

@@ -128,10 +128,10 @@ def test_repair(faults: list[int]) -> None:
 def test_an_index_that_is_not_there(zrank: Redis) -> None:
     zrank.flushall()
     said = printed("ascending", fails="Problems found").splitlines()
-    assert said[0].startswith("ascending: can't be trusted: Redis holds no build of it")
+    assert said[0].startswith("ascending: can't be trusted: the index was never built, or Redis was emptied")
     assert said[1:] == ["ascending: not compared"]
     said = printed("ascending", "--repair").splitlines()
-    assert said[0].startswith("ascending: was repaired: Redis holds no build of it")
+    assert said[0].startswith("ascending: was repaired: the index was never built, or Redis was emptied")
     assert said[1:] == ["ascending: 10 members, as the database has them"]
 
 
@@ -197,7 +197,7 @@ def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.Mon
 
 def documented() -> set[str]:
     """The fields of an index that the documentation lists."""
-    text = (ROOT / "docs/monitoring.md").read_text().partition("## The document of a verification")[2]
+    text = (ROOT / "docs/monitoring.md").read_text().partition("## The JSON of verify_zrank")[2]
     fields = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
     return {name for line in fields for name in re.findall(r"`(\w+)`", line)}
 
