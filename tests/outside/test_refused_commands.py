@@ -28,10 +28,10 @@ from django.utils import timezone
 from redis import Connection, Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from django_zrank import RankIndex
+from django_zrank import RankIndex, register
 from django_zrank.exceptions import ZRankError
+from django_zrank.registry import registry
 from django_zrank.sync.flush import flush
-from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.dumps import dump, restore
 from tests.scripts import FOLDERS, every_script, preceded_scripts, variants
@@ -225,10 +225,16 @@ class Site:
 
     def change_shards(self) -> None:
         """Let a release with shards take over, and remove what Redis holds of the one before. Then roll it back."""
-        later: Any = type("Later", (VideoRank,), {"name": "video", "shards": 2})
+        before = registry.classes
+        registry.unregister(VideoRank)
+        later = register(type("Later", (VideoRank,), {"name": "video", "shards": 2}))
         try:
-            rebuild(later.instance())
+            call_command("rebuild_zrank", "video", verbosity=0, stderr=StringIO())
         finally:
+            for index in (later, *before):
+                registry.unregister(index)
+            for index in before:
+                registry.register(index)
             call_command("rebuild_zrank", "video", verbosity=0)
 
     def update(self) -> None:
