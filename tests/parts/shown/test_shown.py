@@ -129,6 +129,7 @@ def member(at: int = 7) -> Competitor:
 
 READS: dict[str, Callable[[Any], Any]] = {
     "top": lambda ranking: ranking.top(100),
+    "top few": lambda ranking: ranking.top(10),
     "after": lambda ranking: ranking.after(ranking[3], 5),
     "before": lambda ranking: ranking.before(ranking[9], 5),
     "a slice": lambda ranking: ranking[3:9],
