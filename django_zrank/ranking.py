@@ -26,7 +26,7 @@ from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_remembered
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
-from .queries.request import FEW, Blocking
+from .queries.request import Blocking
 from .queries.steps import IS_SYNC, Answer, Question, Several, Steps, drive
 from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .store import Store
 
 __all__ = ["Ranking"]
+
+_FEW: Final = 10
+"""The most best members that a plain command reads."""
 
 _PAGE_LIMIT: Final = 10_000
 """The most members of a page."""
@@ -464,7 +467,7 @@ class Ranking(
         by_command = (
             self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
         )
-        if by_command and not (first or self.conditions) and 0 < limit <= FEW:
+        if by_command and not (first or self.conditions) and 0 < limit <= _FEW:
             members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]
             return Entries(self.index, self.index.to_entries(ranked))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import sleep
 from typing import Any, TypeVar
 
 from django.core.cache import caches
@@ -99,9 +98,7 @@ class Executor:
         raise IndexUnavailable(f"Index {self.name!r} was rebuilt too often while it was read")
 
     def send(self, request: Request) -> list[Any]:
-        """Return the replies to a request, after its delay."""
-        if request.delay:
-            sleep(request.delay)
+        """Return the replies to a request."""
         calls = request.calls
         trips = [range(1)] if len(calls) == 1 else in_trips(request, partial(self.guard, server_of))
         if len(trips) == 1:

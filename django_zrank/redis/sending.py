@@ -91,7 +91,7 @@ def in_trips(request: Request, server_of: Callable[[str], str] = lambda key: "")
     server, if there are several.
     """
     calls = request.calls
-    if sum(call.cost for call in calls) <= _MOST:
+    if request.cost <= _MOST:
         return [range(len(calls))]
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
