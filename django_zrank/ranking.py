@@ -20,7 +20,7 @@ from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .extension import combined_filter, fallback, sources
 from .iteration import batched
-from .members import members_of, sort_key_of
+from .members import members_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_remembered
@@ -233,7 +233,7 @@ class Ranking(
             widen=widen,
             remember=remember,
             seed=seed,
-            sort_key=sort_key_of(index, member),
+            sort_key=index.sort_key_of(member),
         )
         return self._draw(draw, member, exclude, where)
 
@@ -342,7 +342,7 @@ class Ranking(
         draws = [
             excluding(
                 index,
-                draw._replace(member=index.to_text(member), sort_key=sort_key_of(index, member)),
+                draw._replace(member=index.to_text(member), sort_key=index.sort_key_of(member)),
                 {"exclude": excluded, "get_excluded()": own},
             )
             for member, own in zip(members, hidden, strict=True)
@@ -593,7 +593,7 @@ class Ranking(
         """The rank of ``member``; 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._has_plain_members and self.view.method == "ordinal":
             position = yield from self._ask(
-                PositionByCommand(self.index.to_text(member), sort_key_of(self.index, member))
+                PositionByCommand(self.index.to_text(member), self.index.sort_key_of(member))
             )
             if position is None:
                 raise self._not_ranked(member)
@@ -622,7 +622,7 @@ class Ranking(
     aentry = async_version(entry)
 
     def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
-        sort_key = sort_key_of(self.index, member)
+        sort_key = self.index.sort_key_of(member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
         size, (location,) = yield from self._ask(question, self.view.by(method))
         if location is None:
