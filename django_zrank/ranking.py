@@ -408,7 +408,7 @@ class Ranking(
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
         entries = self._slice(position, position + 1)
         if not entries:
-            raise IndexError(f"no member stands at the position {position}")
+            raise IndexError(f"there is no member at position {position}")
         return entries[0]
 
     @verb
@@ -464,9 +464,7 @@ class Ranking(
     aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
-        by_command = (
-            self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
-        )
+        by_command = self._has_plain_members and self.view.method == "ordinal"
         if by_command and not (first or self.conditions) and 0 < limit <= _FEW:
             members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]

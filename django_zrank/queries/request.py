@@ -51,7 +51,7 @@ class Request(NamedTuple):
     @property
     def cost(self) -> int:
         """Microseconds that it may take of the server, about."""
-        return sum(call.cost for call in self.calls)
+        return sum([call.cost for call in self.calls])
 
 
 @dataclass(frozen=True, slots=True)

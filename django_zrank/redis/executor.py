@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
@@ -17,7 +16,7 @@ from ..queries.request import Call, Request, Swapped
 from ..queries.steps import Once, Steps, drive, one
 from .isolation import is_testing, require_redis
 from .keys import Keys
-from .sending import has_several, in_trips, renew, send_request, server_of
+from .sending import cache_client, has_several, in_trips, is_one_trip, renew, send_request, server_of
 
 __all__ = ["Executor"]
 
@@ -48,8 +47,7 @@ class Executor:
         """The raw client, looked up for each call because django-redis closes and replaces it."""
         if is_testing():
             require_redis()
-        cache: Any = caches[get_settings().redis_alias]
-        client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
+        client: Redis = cache_client(get_settings().redis_alias).get_client()
         # A client of several servers has a pool for each.
         is_guarded = isinstance(getattr(client, "connection_pool", None), Dropping) or has_several(client)
         return client if is_guarded else guard(client)
@@ -99,10 +97,10 @@ class Executor:
 
     def send(self, request: Request) -> list[Any]:
         """Return the replies to a request."""
-        calls = request.calls
-        trips = [range(1)] if len(calls) == 1 else in_trips(request, partial(self.guard, server_of))
-        if len(trips) == 1:
+        if is_one_trip(request):
             return self.guard(send_request, request)
+        calls = request.calls
+        trips = in_trips(request, partial(self.guard, server_of))
         replies: dict[int, Any] = {}
         for trip in trips:
             part = request._replace(calls=[calls[at] for at in trip])
@@ -148,7 +146,9 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def lacking(self) -> IndexUnhealthy:
-        return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
+        return IndexUnhealthy(
+            f"Index {self.name!r}: Redis was rolled back, and has lost writes; sync_zrank replays them"
+        )
 
     def not_built(self) -> NotBuilt:
         declared = self.name.partition("/")[0]  # it may hold a part of the members of that one

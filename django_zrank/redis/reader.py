@@ -125,8 +125,8 @@ class Reader(Executor):
 
     def declared_otherwise(self) -> NotBuilt:
         return NotBuilt(
-            f"Index {self.name!r} was built from another declaration: sync_zrank, after migrate, or rebuild_zrank "
-            "rebuilds it"
+            f"Index {self.name!r} was built from another declaration: run migrate and sync_zrank, or "
+            "rebuild_zrank"
         )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:

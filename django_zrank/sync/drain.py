@@ -198,7 +198,8 @@ class Drain:
     def expand(self, marks: list[Seen]) -> int:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
 
-        If it is killed in between, members have more marks than they need.
+        If it is killed in between, members have more marks than they need. No replay has left these, as batches name
+        members only.
         """
         index, using = self.index, self.index.get_using()
         require_declared(index)

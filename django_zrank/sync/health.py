@@ -28,15 +28,15 @@ class Status(Enum):
     """The result of ``examine()``."""
 
     HEALTHY = "healthy"
-    BEHIND = "a replay is being drained"
+    BEHIND = "writes that Redis lost are being replayed"
     BUILDING = "the first build is running"
-    BUILD_NOT_RECORDED = "a rebuild was put in place, and killed before the database had noted it"
-    RESTARTED = "Redis restarted, failed over or began another history, and may have lost its newest writes"
-    EMPTY = "Redis holds no build of it: never built, or emptied"
-    EVICTED = "keys are missing that nobody removed: Redis evicted them"
+    BUILD_NOT_RECORDED = "a rebuild was killed after the swap, before the database recorded the new build"
+    RESTARTED = "Redis restarted or failed over, and may have lost its newest writes"
+    EMPTY = "the index was never built, or Redis was emptied"
+    EVICTED = "Redis has evicted keys: set maxmemory-policy noeviction"
     OTHER_DECLARATION = "the index was built from another declaration"
-    UNKNOWN_BUILD = "Redis holds another build than the database knows"
-    WRITES_LOST = "Redis has lost more than marks are kept for"
+    UNKNOWN_BUILD = "Redis holds a build that this database doesn't know"
+    WRITES_LOST = "Redis has lost older writes than can be replayed (KEEP_MARKS)"
     TRIGGERS_MISSING = "triggers are missing: changes may have gone unnoticed"
 
     @property
@@ -118,7 +118,7 @@ def _recapture(index: Index) -> bool:
         logger.error("Index %r: %s. %s", index.name, Status.TRIGGERS_MISSING.value, error)
         return False
     if made:
-        logger.warning("Index %r: %s. They have been put back.", index.name, Status.TRIGGERS_MISSING.value)
+        logger.warning("Index %r: %s. They have been restored.", index.name, Status.TRIGGERS_MISSING.value)
         repaired.send_robust(index, status=Status.TRIGGERS_MISSING)
     return bool(made)
 

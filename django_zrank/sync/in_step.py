@@ -73,13 +73,15 @@ class Breaker:
         self._closes_at = 0.0
         if self._failing:
             self._failing = False
-            logger.info("Redis answers again. Drains pick up what was saved meanwhile.")
+            logger.info(
+                "Redis answers again. Changes saved in the meantime wait as marks, and are applied next."
+            )
 
     def refuse(self, declared: str, holder: str, error: IndexUnavailable) -> None:
         """Note that a holder of an index refuses pushes, although its server answers. Warns once for each index, until
         its holders have taken a push."""
         if declared not in self._refusing:
-            logger.warning("Not pushed, nor are further saves until this is repaired. %s", error)
+            logger.warning("Not pushed; further changes wait as marks until this is fixed. %s", error)
         self._refusing.setdefault(declared, set()).add(holder)
 
     def accept(self, declared: str, holder: str) -> None:

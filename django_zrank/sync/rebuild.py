@@ -340,7 +340,7 @@ def _enter(
 
 
 def _superseded(index: Index) -> RebuildSuperseded:
-    return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
+    return RebuildSuperseded(f"Index {index.name!r}: another rebuild was faster, or Redis restarted.")
 
 
 def _batches(index: Index, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:

@@ -143,7 +143,7 @@ def write_scores(
             break
     if former:
         logger.warning(
-            "Index %r: flushed %d scores that began in Redis under another release's write_behind",
+            "Index %r: flushed %d pending scores under another release's write_behind",
             index.name,
             former,
         )

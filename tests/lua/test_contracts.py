@@ -135,6 +135,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "drop_pending": lambda store: store.call(
         NAMED["drop_pending"], (store.keys.meta, f"{store.keys.tag}:pending"), ("1", "")
     ),
+    "unlink_retired": lambda store: store.call(
+        NAMED["unlink_retired"], (store.keys.meta, store.keys.recent), ()
+    ),
     "finish_replay": lambda store: store.finish_replay("1"),
     "abandon_rebuild": lambda store: store.abandon_rebuild("b"),
     "apply_changes": lambda store: apply_changes(

@@ -148,6 +148,12 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
         "waiting = redis.call('HMGET', pending, unpack(members))",
         "waiting = {}",
     ),
+    "no better": partial(
+        _rewritten,
+        changes.CHANGE_SCORES,
+        "if building and gaining[1] then",
+        "gaining, gains = members, changes if building then",
+    ),
     "write_behind": partial(mock.patch.object, WriteBehindIndex, "further_terms", lambda index: []),
     "number": _noted_later,
     "flushes": partial(

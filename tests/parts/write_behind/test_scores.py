@@ -364,7 +364,7 @@ def test_the_fallback_says_that_it_lacks_what_is_pending(
     VideoRank.ranking._reader.trust.until = 0.0  # that of a test before
     assert VideoRank.ranking.score(videos[0]) == 10
     assert VideoRank.ranking.score(videos[1]) == 20
-    assert caplog.text.count("answers by SQL lack the changes that are pending in Redis") == 1
+    assert caplog.text.count("answers by SQL don't include the changes that are pending in Redis") == 1
 
 
 # Servers that lost something
