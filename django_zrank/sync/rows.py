@@ -29,18 +29,15 @@ from django.template.defaultfilters import pluralize
 
 from ..capture.watched_tables import every_row
 from ..codec.kinds import kind_of
-from ..codec.units import Number, is_queryable
+from ..codec.units import is_queryable
 from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Unrankable
 from ..extension import declared
 from ..recent import Recent
-from ..store import Store
+from ..store import BuiltRow, Store
 
 logger = logging.getLogger("django_zrank.sync")
-
-EncodedRow = tuple[Any, Number, bytes]
-"""The primary key of a member, its score and its membership."""
 
 
 _NAMES: Final = 10_000
@@ -198,9 +195,9 @@ def forget(index: Index) -> None:
     _kept.forget((index, index.get_using()))
 
 
-def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[EncodedRow]:
-    """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
-    of all parts, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
+def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[BuiltRow]:
+    """Yield the member, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``,
+    those of all holders, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
     if stores and (read := _reading(index)):
         rows = _noting(rows, [(store.noted, name) for name in read for store in stores])
     order, facets, columns = index.ordering, index.faceting, _columns(index)
@@ -211,10 +208,11 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
         _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
     ):
         try:
-            if type(row[0]) is not key_type:
+            key = row[0]
+            if type(key) is not key_type:
                 if key_type:  # SQLite's columns hold values of any type
                     raise Unrankable(f"its key is no {key_type.__name__}")
-                parse(row[0])
+                key = parse(key)
             score, tie = score_of(criteria(row))
             names = name(values) if has_facets else b""
             if attached:
@@ -224,7 +222,7 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
                 "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
             )
         else:
-            yield row[0], score, tie + names
+            yield str(key), score, tie + names
 
 
 @cache
