@@ -43,8 +43,7 @@ from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Index, compiled
 from .exceptions import CaptureError
-from .extension import extensions, installed
-from .hooks import fallbacks, sources
+from .extension import extensions, fallbacks, installed, sources
 from .index import RankIndex
 from .methods import method_of, methods
 from .models import Mark

@@ -28,8 +28,7 @@ from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
 from ..transactions import holds_snapshot, require_synced, require_writable, without_waiting
 from . import rows
-from .breaker import breaker
-from .in_step import InStep
+from .in_step import InStep, breaker
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -60,7 +59,7 @@ was written later, and refuses this write."""
 
 
 class _KeptEpochs(Recent[tuple[float, Epoch]], local):
-    """The epochs that each thread keeps, and since when."""
+    """The epochs that each thread keeps, and since when, by the names of indexes and of their databases."""
 
 
 _kept = _KeptEpochs()
@@ -117,8 +116,7 @@ class Push:
 
     def write(self, members: Mapping[Index, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
-        connection = connections[self.using]
-        size = min(_BATCH, connection.features.max_query_params or _BATCH)
+        size = min(_BATCH, connections[self.using].features.max_query_params or _BATCH)
         for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
             if monotonic() >= until:
                 logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
@@ -142,7 +140,7 @@ class Push:
         step, refusals = self.step, defaultdict[Index, int](int)
         if self.saved is not None:
             for index in todo.keys() - self.epochs.keys():
-                since, kept = _kept.get(_place(index)) or (math.inf, None)
+                since, kept = _kept.get((index.name, self.using)) or (math.inf, None)
                 if kept and since <= self.saved:
                     self.epochs[index], refusals[index] = kept, _EARLY
         for _ in range(_ATTEMPTS):
@@ -168,15 +166,15 @@ class Push:
     def begin(self, index: Index) -> Steps[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
         if self.saved is not None:
-            _kept.keep(_place(index), (monotonic(), epoch), _KEPT)
+            _kept.keep((index.name, self.using), (monotonic(), epoch), _KEPT)
         return epoch
 
     def read(self, todo: Mapping[Index, list[Any]], *, is_early: bool = False) -> dict[Index, list[Any]]:
         """Return what is to be written to each index. The rows of a declaration are read once, after all tokens.
         ``is_early``: true if these are from before the commit."""
         changes: dict[Index, list[Any]] = {index: [] for index in todo}
+        require_synced(self.using)
         for declared, pks in _declared(todo).items():
-            require_synced(declared.get_using())
             further = timed(declared)
             before = {one: one.before_rows(declared) for one in further} if self.saved is None else {}
             found = self.find(declared, pks)
@@ -219,7 +217,7 @@ class Push:
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
         if self.saved is not None:
-            _kept.replace(_place(index), (monotonic(), epoch))
+            _kept.replace((index.name, self.using), (monotonic(), epoch))
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -232,11 +230,6 @@ def _declared(members: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
     for index, pks in members.items():
         found.setdefault(index.declared, []).extend(pks)
     return found
-
-
-def _place(index: Index) -> tuple[str, str]:
-    """Return what tells apart indexes whose epochs are kept."""
-    return index.name, index.get_using()
 
 
 def known(index: Index, epoch: Epoch) -> Epoch:
@@ -260,7 +253,7 @@ def forget(index: Index) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
     rows.forget(index.declared)
     builds.forget(index)
-    _kept.forget(_place(index))
+    _kept.forget((index.name, index.get_using()))
 
 
 def try_push(
@@ -270,25 +263,25 @@ def try_push(
     and that no watcher keeps in step. Redis's failures are logged and signalled, never raised. ``saved``: the time of
     the last write before the commit, by default now."""
     step = InStep(holder for index in members for holder in index.holders)
-    asked = {
+    placed = {
         holder: own
         for index, pks in members.items()
         for holder, own in index.place(pks, index.to_text).items()
-        if not step.is_suspended(holder)
     }
+    asked = {index: placed[index] for index in step.reachable(placed)}
     if not asked:
         return []
     push = Push(step, saved=monotonic() if saved is None else saved)
     push.write(asked, until=until)
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            step.resume(index)
+            step.resume([index])
             breaker.refuse(index.declared.name, index.name, failure)
         else:
             step.suspend(index, failure)
         push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
+    step.resume(push.written)
     for index in push.written:
-        step.resume(index)
         breaker.accept(index.declared.name, index.name)
     for server, seconds in step.waited.items():
         if seconds > _SLOW:

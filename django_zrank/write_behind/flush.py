@@ -81,12 +81,12 @@ def flush(
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
-        locked, shards = set[str](), InStep(index.holders)
+        locked, step = set[str](), InStep(index.holders)
         for holder in index.holders:
             rest = None if limit is None else limit - done
             write = partial(write_scores, limit=rest, locked=locked, patience=patience)
-            done += sum(shards.each([holder], write).values())
-        shards.require()
+            done += sum(step.each([holder], write).values())
+        step.require()
         if skip_locked or not locked:
             return done
         if monotonic() >= deadline:

@@ -76,6 +76,14 @@ def test_all_indexes_by_default() -> None:
     assert lines[0] == "player: 6 members, as the database has them"
 
 
+def test_numbers_are_grouped() -> None:
+    members = PlayerRank.ranking.count()
+    with disable_sync():
+        Player.objects.bulk_create(Player(level=9) for _ in range(1000))
+    rebuild(PlayerRank.instance())
+    assert printed("player") == f"player: 1,{members:03} members, as the database has them\n"
+
+
 def test_only_those_that_are_named(faults: list[int]) -> None:
     assert [line.partition(":")[0] for line in printed("remote", "player").splitlines()] == [
         "remote",

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 
 from ...declaration import Index
 from ...exceptions import ZRankError
-from ...hooks import companions
+from ...extension import companions
 from ...sync.health import Status, examine, obstacle
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
