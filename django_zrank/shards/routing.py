@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..builds import keep
@@ -42,12 +42,16 @@ class _Push(Push):
         self.astray: set[Index] = set()
         """The shards of the members, in both spellings."""
 
-    def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
-        found, asked = super().find(declared, pks), set(map(declared.to_text, pks))
+    def find(
+        self, declared: Index, pks: list[Any], found: Iterable[Sequence[Any]] | None = None
+    ) -> dict[Index, list[Any]]:
+        changes, asked = super().find(declared, pks, found), set(map(declared.to_text, pks))
         self.astray.update(
-            shard for shard, own in found.items() if not asked.issuperset(Change(*one).member for one in own)
+            shard
+            for shard, own in changes.items()
+            if not asked.issuperset(Change(*one).member for one in own)
         )
-        return found
+        return changes
 
 
 class _Router(Drain):
