@@ -9,7 +9,7 @@ from ..builds import keep
 from ..declaration import Index
 from ..models import Batch, Build
 from ..store import Change
-from ..sync.drain import Drain, built
+from ..sync.drain import Drain, Writing, built
 from ..sync.in_step import InStep
 from ..sync.marks import Seen, Written, batch_of, count_named, delete, lock, note_trace
 from ..sync.push import Push
@@ -59,7 +59,7 @@ class _Router(Drain):
 
     index: ShardedIndex
 
-    def write(self, named: list[tuple[Seen, Any]]) -> int:
+    def write(self, named: list[tuple[Seen, Any]]) -> Writing[int]:
         index, away = self.index, self.step.failed
         shards = index.place(named, lambda pair: index.to_text(pair[1]))
         led: dict[Seen, set[Index]] = {}
@@ -70,7 +70,7 @@ class _Router(Drain):
         if away and (mixed := [mark for mark, to in led.items() if len(to) > 1 and not to.isdisjoint(away)]):
             self.spread(mixed)
             named = [pair for pair in named if pair[0] not in {*mixed}]
-            return self.write(named) if named else 0
+            return (yield from self.write(named)) if named else 0
         pks: dict[Index, set[Any]] = {
             shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
         }
@@ -78,7 +78,7 @@ class _Router(Drain):
         push.write(pks)
         self.step.require()
         if not push.astray.isdisjoint(away) and len(led) > 1:  # perhaps because of one mark
-            return self.process_halves([*led])
+            return (yield from self.process_halves([*led]))
         together: dict[frozenset[Index], list[Seen]] = {}
         for mark, to in led.items():
             together.setdefault(frozenset(to), []).append(mark)
