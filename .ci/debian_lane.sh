@@ -29,6 +29,8 @@ elsewhere=(combined torture example benchmarks model test_asking.py test_ceiling
     sync/test_{verify,verify_calls,verify_facets}.py parts/write_behind/test_scores_{states,wide}.py)
 elsewhere=("${elsewhere[@]/#/--ignore=tests/}")
 run "${elsewhere[@]}"
+# Projects that are released, and installed with some apps of Django only: processes, so they are marked slow.
+run -m slow tests/outside/test_{releases,installed_apps}.py
 
 usual=("${variables[@]}")
 variables+=(PYTHONPATH=/opt/django60)

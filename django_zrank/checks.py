@@ -43,8 +43,7 @@ from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Index, compiled
 from .exceptions import CaptureError
-from .extension import extensions, installed
-from .hooks import fallbacks, sources
+from .extension import extensions, fallbacks, installed, sources
 from .index import RankIndex
 from .methods import method_of, methods
 from .models import Mark
@@ -130,7 +129,7 @@ def check_redis(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 def _check_sharing(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
     if message := sharing(alias):
-        hint = "Give them their own alias and database number (or server)."
+        hint = "Give the indexes a separate alias, with another database number or server."
         yield checks.Warning(message, hint=hint, id="zrank.W001")
 
 
@@ -141,11 +140,11 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
         message = (
             f"ZRANK['TEST_LOCATION'] is the Redis of CACHES[{alias!r}]: tests would write into its indexes."
         )
-        hint = "Give tests a server or a database of their own. In settings for tests alone, silence this."
+        hint = "Give tests a separate server or database. In settings that only tests use, silence this."
         yield checks.Warning(message, hint=hint, id="zrank.W020")
     if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
-        message = "These tests have no Redis of their own: what they save is not ranked."
-        hint = "Mix django_zrank.testing.ZRankTestMixin into those that read rankings, or silence this."
+        message = "These tests use no separate Redis, so the rows that they save aren't ranked."
+        hint = "Use django_zrank.testing.ZRankTestMixin in tests that read rankings, or silence this."
         yield checks.Warning(message, hint=hint, id="zrank.W021")
 
 
@@ -395,8 +394,8 @@ def _check_hooks(cls: type[RankIndex]) -> Iterator[CheckMessage]:
         yield error(cls, f".{name} {problem}.", f"Write it as RankIndex does: {written}.", "zrank.E028")
     blank = object.__new__(cls)
     if blank.has_async_excluded and not blank.has_blocking_excluded:
-        hint = "Define get_excluded() as well as aget_excluded(): methods that block call it."
-        yield error(cls, " excludes members in coroutines alone.", hint, "zrank.E037")
+        hint = "Define get_excluded() as well as aget_excluded(): blocking methods call it."
+        yield error(cls, " excludes members only in coroutines.", hint, "zrank.E037")
 
 
 def _problems_of(cls: type[RankIndex]) -> dict[str, str]:
@@ -425,7 +424,7 @@ def _hook_problem(hook: Any, names: list[str], *, is_async: bool) -> str:
     return ""
 
 
-_KEEP_IT: Final = "Keep what it computes in a column of the row, and filter by that."
+_KEEP_IT: Final = "Store what it computes in a column, and filter by this column."
 
 _JOIN_IT: Final = (
     "Join them by a lookup, as in filter(club__is_open=True), or by an aggregate: annotate(won=Count('matches', "
@@ -465,7 +464,7 @@ def _check_name(index: RankIndex) -> Iterator[CheckMessage]:
     is_text = isinstance(name, str) and name.isprintable()
     if not is_text or not 0 < len(name) < 256 or set(name) & set("{}/ "):
         hint = "It becomes part of keys and URLs: use letters, digits, hyphens and underscores."
-        yield error(type(index), f".name is {name!r}.", hint, "zrank.E013")
+        yield error(type(index), f".name can't be {name!r}.", hint, "zrank.E013")
 
 
 def _check_model(index: RankIndex) -> Iterator[CheckMessage]:
@@ -560,7 +559,7 @@ def _check_method(index: RankIndex) -> Iterator[CheckMessage]:
     if method not in list(methods):
         examples = ", ".join(method_of(name).example for name in methods)
         hint = f"Choose one of {', '.join(map(repr, methods))}: {examples}."
-        yield error(type(index), f".ranking_method is {method!r}.", hint, "zrank.E024")
+        yield error(type(index), f".ranking_method can't be {method!r}.", hint, "zrank.E024")
 
 
 def _check_band(index: RankIndex) -> Iterator[CheckMessage]:
@@ -686,7 +685,7 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
     }
     for field in sorted(leading, key=str):
         if problem := _key_problem(field):
-            message = f": {field} connects a table that is read to members, and can't: {problem}."
+            message = f": {field} can't connect a table that is read to members: {problem}."
             hint = f"Keys on the way from a member can be {listed('is_key')} fields."
             yield error(cls, message, hint, "zrank.E034")
 

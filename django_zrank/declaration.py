@@ -283,7 +283,12 @@ class Index(MemberCodec, Generic[Member]):
     ) -> dict[Self, list[Item]]:
         """Return the items of each holder that has any. ``member``: a function from an item to the member it is
         about."""
-        return {self: found} if (found := list(items)) else {}
+        if len(self.holders) == 1:
+            return {self.holders[0]: found} if (found := list(items)) else {}
+        placed: dict[Self, list[Item]] = {holder: [] for holder in self.holders}
+        for item in items:
+            placed[self.holder_of(member(item))].append(item)
+        return {holder: own for holder, own in placed.items() if own}
 
     # Members, as Redis holds them
 

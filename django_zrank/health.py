@@ -10,7 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from .exceptions import IndexUnavailable
-from .hooks import fallback
+from .extension import fallback
 from .index import RankIndex
 from .queries.counts import Size
 from .queries.steps import drive

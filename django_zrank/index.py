@@ -7,9 +7,8 @@ from typing import ClassVar
 from .codec.units import Band
 from .declaration import Index, Member
 from .erase import Erasing
-from .extension import extensions
+from .extension import Fallback, Source, combined_filters, companions, extensions, fallbacks, sources
 from .groups import Grouping
-from .hooks import Fallback, Source, combined_filters, companions, fallbacks, sources
 from .idle.declaration import IdleIndex
 from .methods import methods
 from .ranking import Ranking

@@ -21,9 +21,9 @@ from prometheus_client import Metric
 
 from .registry import registry
 from .signals import drained, drift_found, push_failed, rebuilt, repaired
-from .sync.breaker import breaker
 from .sync.gauges import Gauges, read_gauges
 from .sync.health import Status
+from .sync.in_step import breaker
 
 __all__ = ["Collector"]
 

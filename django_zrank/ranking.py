@@ -18,7 +18,7 @@ from .codec.units import Band
 from .declaration import Index, Member
 from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .hooks import combined_filter, fallback, sources
+from .extension import combined_filter, fallback, sources
 from .iteration import batched
 from .members import members_of, sort_key_of
 from .methods import method_of, methods
@@ -405,7 +405,7 @@ class Ranking(
             raise ValueError(f"a position can't be negative: {position}; reversed() begins at the end")
         entries = self._slice(position, position + 1)
         if not entries:
-            raise IndexError(f"no member stands at the position {position}")
+            raise IndexError(f"there is no member at position {position}")
         return entries[0]
 
     @verb
@@ -461,9 +461,7 @@ class Ranking(
     aat_rank = async_version(at_rank)
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
-        by_command = (
-            self._has_plain_members and self.view.method == "ordinal" and not self.index.attached_paths()
-        )
+        by_command = self._has_plain_members and self.view.method == "ordinal"
         if by_command and not (first or self.conditions) and 0 < limit <= FEW:
             members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]

@@ -15,8 +15,7 @@ from redis import Redis
 from .codec.layout import PLAIN, Layout, without_attachment
 from .codec.units import Number
 from .declaration import Index
-from .extension import Preceding, declared, installed
-from .hooks import written
+from .extension import Preceding, declared, installed, written
 from .methods import suffixes
 from .queries.counts import Size
 from .queries.request import Call, Request
@@ -25,7 +24,7 @@ from .queries.view import View
 from .redis import scripts
 from .redis.executor import Executor
 from .redis.scripts import Script, preceded
-from .redis.servers import node_of, primaries, server_of
+from .redis.sending import node_of, primaries, server_of
 
 LOAD_LIMIT: Final = 3500
 """The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
@@ -244,26 +243,28 @@ class Store(Executor):
 
     def _before_write(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
         found = {} if self.index is None else declared(self.index)
+        own, noted = self.keys, self.noted
         texts = [
-            extension.before_write(script.name, self.index, self.keys, self.noted.get(name))
-            for name, extension in found.items()
+            one.before_write(script.name, self.index, own, noted.get(name)) for name, one in found.items()
         ]
         return self._preceded(script, keys, texts)
 
     def _before_check(self, script: Script, keys: tuple[str, ...]) -> _Preceded:
-        found = [extension.before_check(script.name, self.keys) for extension in installed().values()]
-        return self._preceded(script, keys, found)
+        own = self.keys
+        return self._preceded(
+            script, keys, [one.before_check(script.name, own) for one in installed().values()]
+        )
 
     def _preceded(
         self, script: Script, keys: tuple[str, ...], found: Iterable[Preceding | None]
     ) -> _Preceded:
-        before, libraries = [one for one in found if one], self.layout.keeper.package
-        if not before:
-            return script.using(libraries), keys, ()
-        whole = preceded(script.name, tuple(one.package for one in before)).using(libraries)
-        further = chain.from_iterable(one.keys for one in before)
-        # Each text takes its arguments from the end.
-        return whole, (*keys, *further), tuple(chain.from_iterable(one.arguments for one in reversed(before)))
+        packages, further, arguments = list[str](), list[str](), list[Any]()
+        for text in filter(None, found):
+            packages.append(text.package)
+            further += text.keys
+            arguments[:0] = text.arguments  # each text takes its arguments from the end
+        whole = preceded(script.name, tuple(packages)) if packages else script
+        return whole.using(self.layout.keeper.package), (*keys, *further), tuple(arguments)
 
     def size(self) -> int:
         return self.run(partial(Size().steps, View(self.layout)))
@@ -355,9 +356,11 @@ class Store(Executor):
             texts: Iterable[tuple[Any, ...]]
             members = chain.from_iterable(piece)
             if self.layout.memberships:
-                texts = [(member, _text(score), membership) for member, score, membership in members]
+                texts = [
+                    (one, "" if score is None else repr(score), facets) for one, score, facets in members
+                ]
             else:
-                texts = [(member, _text(score)) for member, score, _ in members]
+                texts = [(one, "" if score is None else repr(score)) for one, score, _ in members]
             required = f"{epoch.required} {before}" if nonce else ""
             noted = epoch.newest, required, nonce
             arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)
@@ -538,7 +541,3 @@ class Store(Executor):
 def trace_of(version: int, nonce: str) -> str:
     """Return the trace of a write that a drain may note, as ``lua/lib/traces.lua`` keeps it."""
     return f"{version}.{nonce}"
-
-
-def _text(score: Number | None) -> str:
-    return "" if score is None else repr(score)

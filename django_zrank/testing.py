@@ -32,7 +32,7 @@ from .models import Build
 from .redis import isolation
 from .registry import registry
 from .store import Store
-from .sync.breaker import breaker
+from .sync.in_step import breaker
 from .sync.push import forget
 from .sync.rebuild import rebuild
 from .sync.signal_handlers import disable_sync

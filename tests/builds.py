@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from django_zrank.builds import TESTS as OWNER
-from django_zrank.redis.servers import node_of
+from django_zrank.redis.sending import node_of
 from django_zrank.store import Store
 from django_zrank.testing import _TERM as TERM
 

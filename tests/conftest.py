@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if _touches(item, wanted)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the collection of tests has made out of later garbage collections: to look through it each time takes
+    a tenth of the suite's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _parts_of(item: pytest.Item) -> set[str]:

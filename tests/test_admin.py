@@ -183,9 +183,9 @@ def test_scores_that_wait_to_be_flushed(sign_in: Callable[..., Client]) -> None:
 def test_an_index_that_is_lost_says_so(sign_in: Callable[..., Client], zrank: Any) -> None:
     zrank.flushall()
     client = sign_in("view_ranking")
-    assert "▲ Redis holds no build of it" in text(client.get(LIST))
+    assert "▲ the index was never built, or Redis was emptied" in text(client.get(LIST))
     page = text(client.get(PAGE))
-    assert "▲ Redis holds no build of it" in page
+    assert "▲ the index was never built, or Redis was emptied" in page
     assert "No scores: the index is unavailable." in page
     assert "is not built" in text(client.get(PAGE, {"n": 1}))
 

@@ -128,19 +128,16 @@ def measure(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> Measure:
     monkeypatch.setattr(reader, "_TRUST", 60.0)  # a busy machine takes a second between two calls
     found: list[tuple[int, int]] = []
 
-    def counting(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sending(client: Redis, asked: Any, **how: Any) -> Any:
-            replies = send(client, asked, **how)
-            stats = zrank.pipeline(transaction=False).info("commandstats").config_resetstat().execute()[0]
-            calls = asked if isinstance(asked, list | tuple) and not hasattr(asked, "command") else [asked]
-            words = max(words_of(replies), *(len(call.arguments) for call in calls))
-            found.append((sum(one["calls"] for one in stats.values()), words))
-            return replies
+    send_request = executor.send_request
 
-        return sending
+    def counting(client: Redis, request: Request) -> list[Any]:
+        replies = send_request(client, request)
+        stats = zrank.pipeline(transaction=False).info("commandstats").config_resetstat().execute()[0]
+        words = max(words_of(replies), *(len(call.arguments) for call in request.calls))
+        found.append((sum(one["calls"] for one in stats.values()), words))
+        return replies
 
-    for name in ("send", "send_all"):
-        monkeypatch.setattr(executor, name, counting(getattr(executor, name)))
+    monkeypatch.setattr(executor, "send_request", counting)
 
     def measure(ask: Callable[[], Any]) -> list[tuple[int, int]]:
         found.clear()
@@ -255,7 +252,7 @@ def test_calls_are_cut_where_they_cost_much_but_not_within_a_transaction(
     costs: list[int], atomic: bool, expected: list[Sequence[int]]
 ) -> None:
     shards = [0, 0, 1, 1] if atomic else range(len(costs))
-    assert in_trips(None, request(costs, shards, atomic=atomic)) == expected
+    assert in_trips(request(costs, shards, atomic=atomic)) == expected
 
 
 class Heavy(CompetitorRank):
@@ -273,14 +270,13 @@ def test_coroutines_cut_them_too(zrank: Redis, monkeypatch: pytest.MonkeyPatch) 
     def note(module: Any, name: str) -> None:
         send = getattr(module, name)
 
-        def sending(client: Any, asked: Any, **how: Any) -> Any:
-            calls = asked.calls if isinstance(asked, Request) else asked
-            sent[module].append(sum(call.cost for call in calls))
-            return send(client, asked, **how)
+        def sending(client: Any, request: Request) -> Any:
+            sent[module].append(sum(call.cost for call in request.calls))
+            return send(client, request)
 
         monkeypatch.setattr(module, name, sending)
 
-    note(executor, "send_all")
+    note(executor, "send_request")
     note(asynchronous, "_send_request")
     some = range(1, 301, 2)
     ranks = index.ranking.ranks(some)

@@ -437,7 +437,7 @@ DECLARATIONS = [
         )
         for model in KEYED
     ),
-    declaring("zrank.E013", "a name that is none", "Wrong.name is 5", name=5),
+    declaring("zrank.E013", "a name that is none", "Wrong.name can't be 5", name=5),
     declaring(
         "zrank.E028",
         "get_excluded() without its argument",
@@ -653,12 +653,12 @@ DECLARATIONS = [
         "testapp_club",
         get_queryset=rows(EXTRA),
     ),
-    declaring("zrank.E037", "exclusions in coroutines alone", "in coroutines alone", aget_excluded=excluded),
+    declaring("zrank.E037", "exclusions in coroutines alone", "only in coroutines", aget_excluded=excluded),
     declaring("zrank.E028", "a coroutine that is none", "is not async", aget_member=lambda self, user: None),
     declaring(
         "zrank.E034",
         "a date that leads to members",
-        "Result.season connects a table that is read to members, and can't: .*DateField",
+        "Result.season can't connect a table that is read to members: .*DateField",
         model=Result,
         order=("-points",),
         get_queryset=rows(Result.objects.filter(season__is_over=False)),

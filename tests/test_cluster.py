@@ -32,7 +32,7 @@ from django_zrank.models import Mark
 from django_zrank.queries.request import Call
 from django_zrank.redis import reader_of
 from django_zrank.store import Store
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.backends.sqlite3.base import DatabaseWrapper as SQLite
 
-from django_zrank.deadline import reading
+from django_zrank.transactions import reading
 from tests.testapp.models import Player
 
 SLOW = {

@@ -46,6 +46,7 @@ class Tag(models.Model):
 
 class Player(models.Model):
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True)
+    name = models.CharField(max_length=40, default="")
     level = models.IntegerField(default=0)
     points = models.IntegerField(default=0)
     achieved_at = models.DateTimeField(auto_now_add=True)
@@ -171,7 +172,8 @@ from django.contrib.auth.models import User
 from players.models import Player
 
 for player in Player.objects.all():
-    player.user = User.objects.create(username=f"player-{player.level}")
+    player.name = f"player-{player.level}"
+    player.user = User.objects.create(username=player.name)
     player.region = "hokkaido" if player.level < 3 else "kanto"
     player.save()
 
@@ -376,16 +378,13 @@ def test_the_page_of_settings_names_each_with_its_default() -> None:
 
 
 def test_every_check_is_explained() -> None:
-    """Each once, at its level, with a meaning and a remedy."""
+    """Each once, with a meaning and a remedy."""
     page = (ROOT / "docs/checks.md").read_text()
-    rows = re.findall(
-        r"^### `(zrank\.\w+)`\n\n\*\*(\w+)\*\*: .+?\*Remedy\*: \S", page, re.MULTILINE | re.DOTALL
+    entries = re.findall(
+        r"^### `(zrank\.\w+)`\n\n(?:(?!^#).)+?\*Remedy\*: \S", page, re.MULTILINE | re.DOTALL
     )
     package = "".join(path.read_text() for path in (ROOT / "django_zrank").rglob("*.py"))
-    levels = {"E": "Error", "W": "Warning"}
-    assert sorted(rows) == [
-        (code, levels[code[6]]) for code in sorted(set(re.findall(r'"(zrank\.[EW]\d+)"', package)))
-    ]
+    assert sorted(entries) == sorted(set(re.findall(r'"(zrank\.[EW]\d+)"', package)))
 
 
 def test_every_status_is_explained() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from django_zrank import IndexUnavailable
 from django_zrank.checks import check_settings
-from django_zrank.hooks import Fallback, companions, fallback, fallbacks
+from django_zrank.extension import Fallback, companions, fallback, fallbacks
 from django_zrank.queries.counts import Size
 from tests.testapp.zrank import PlayerRank
 

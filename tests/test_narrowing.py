@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from redis import Redis
 
-from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex, hooks
+from django_zrank import Entries, IndexUnavailable, NotRanked, RankIndex, extension
 from django_zrank.ranking import Ranking
 from django_zrank.redis import executor
 from tests.populations import fill, populate
@@ -36,13 +36,10 @@ def ranking(zrank: Redis) -> Ranking[Any]:
 
 def test_membership_is_one_round_trip(ranking: Ranking[Any]) -> None:
     assert 1 in ranking  # health is looked up before
-    with (
-        mock.patch.object(executor, "send", side_effect=executor.send) as sent,
-        mock.patch.object(executor, "send_all", side_effect=executor.send_all) as sent_all,
-    ):
+    with mock.patch.object(executor, "send_request", side_effect=executor.send_request) as sent:
         assert 2 in ranking
         assert 2 not in ranking.filter(region="kantou")
-    assert (sent.call_count, sent_all.call_count) == (1, 1)
+    assert sent.call_count == 2
     with pytest.raises(ValueError, match="member"):
         "one" in ranking  # noqa: B015
 
@@ -130,7 +127,7 @@ def test_errors_name_the_filter(
 def test_one_facet_is_answered_without_what_combines_filters(
     ranking: Ranking[Any], narrow: Callable[[Any], Any], declare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "combined_filters", [])
+    monkeypatch.setattr(extension, "combined_filters", [])
     with pytest.raises(
         ValueError, match=rf"^'narrowing' where .*: filters can ask for one value .*{declare}"
     ):
@@ -254,6 +251,6 @@ def test_the_best_and_a_score_of_zero_are_one_round_trip(zrank: Redis) -> None:
     index = type("Zero", (RankIndex,), {"model": Player, "order": ("-level",), "name": "narrowing-zero"})
     fill(index, {1: 0})
     assert index.ranking.rank(1) == 1
-    with mock.patch.object(executor, "send", side_effect=executor.send) as sent:
+    with mock.patch.object(executor, "send_request", side_effect=executor.send_request) as sent:
         assert (index.ranking.rank(1), index.ranking.score(1), index.ranking.count()) == (1, 0, 1)
     assert sent.call_count == 3

@@ -352,6 +352,34 @@ matchmaking.join(late)
 matchmaking.join(banned)
 assert matchmaking.match(late, 60) is None
 assert late.pk in matchmaking.waiting
+
+import json
+from django.test import RequestFactory
+from players import games
+from players.models import Game
+
+def play(player):
+    request = RequestFactory().post("/play/")
+    request.user = player.user if player else User.objects.create(username="no player")
+    response = games.play(request)
+    return response.status_code, json.loads(response.content).get("game")
+
+matchmaking.waiting.clear()
+one, two, three, four = Player.objects.select_related("user").order_by("level", "pk")[:4]
+assert play(one) == (200, None)
+assert one.pk in matchmaking.waiting
+status, game = play(two)
+assert game and status == 200
+assert play(one) == play(two) == (200, game)
+assert not {one.pk, two.pk} & {*matchmaking.waiting}
+assert play(None) == (404, None)
+matchmaking.join(one)  # its browser had not heard of the game
+assert play(three) == (200, None)
+assert Game.objects.count() == 1
+assert one.pk not in matchmaking.waiting
+assert play(three) == (200, None)
+assert play(four)[1] not in (None, game)
+assert play(three) == play(four)
 print("matched", len(matches), "in a batch", len(pairs))
 """
 
@@ -368,9 +396,12 @@ def test_matchmaking(shards: int, tmp_path: Path) -> None:
     """The programs of docs/howto/matchmaking.md: 200 players in 10 threads, none of them twice."""
     own = documented("docs/howto/matchmaking.md")
     files = {
-        "players/models.py": PAGE_MODELS,
-        "players/zrank.py": sharded(declared("docs/leaderboards.md"), shards),
+        "players/models.py": f"{PAGE_MODELS}\n{own['players/models.py']}",
+        "players/zrank.py": sharded(
+            declared("docs/leaderboards.md").replace("    band =", '    owner = "user"\n    band ='), shards
+        ),
         "players/matchmaking.py": own["players/matchmaking.py"],
+        "players/games.py": own["players/games.py"],
         "players/pairing.py": own["players/pairing.py"],
     }
     with EmbeddedServer() as server:

@@ -22,7 +22,7 @@ from django_zrank.registry import registry
 from django_zrank.replicas import reading
 from django_zrank.replicas.reading import NoFreshReplica, Replicas, replicas_of
 from django_zrank.store import Change, Store
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from django_zrank.testing import reset
 from tests.clusters import Cluster
 from tests.links import Link

@@ -117,12 +117,12 @@ def test_a_declaration_loads_no_redis() -> None:
 
 
 LAYERS = [
-    "exceptions signals conf recent deadline hooks methods pool models embedded transactions",
+    "exceptions signals conf recent methods pool models embedded transactions",
     "redis.isolation redis.scripts redis.keys",
     "iteration codec members declaration shards.names shards.declaration",
     "queries",
     "combined",
-    "redis.servers redis.sending redis.loops redis.pipelines redis.executor",
+    "redis.sending redis.loops redis.pipelines redis.executor",
     "store extension",
     "dense",
     "builds",

@@ -65,6 +65,7 @@ def of(name: str, scores: dict[int, int]) -> None:
         fill(PlayerAscending, scores)
 
 
+@pytest.mark.part("groups")
 def test_each_tenant_has_an_index_of_its_own(zrank: Redis) -> None:
     of("a", {1: 10, 2: 20})
     of("b", {2: 5, 3: 6})

@@ -22,6 +22,7 @@ from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine
 from django_zrank.testing import EmbeddedServer, disable_sync, reset, sync_now
 from tests.builds import start
+from tests.servers import ONCE
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Player, Remote
 from tests.testapp.zrank import NicknameRank, PlayerAscending, PlayerRank, RemoteRank
@@ -287,8 +288,9 @@ def test_a_password_keeps_other_users_of_the_machine_out(connect: Callable[..., 
         client = connect(server)
         assert client.ping()
         port = client.connection_pool.connection_kwargs["port"]
-        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+        with redis.Redis(port=port, retry=ONCE) as stranger, pytest.raises(redis.AuthenticationError):
             stranger.ping()
+    client.set_retry(ONCE)
     with pytest.raises(redis.ConnectionError):
         client.ping()
 

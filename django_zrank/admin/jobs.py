@@ -84,7 +84,12 @@ def _run(indexes: Sequence[Index], stop: Event) -> None:
                     _carry_out(named[job.index], job, stop)
             except Exception as error:  # noqa: BLE001 - as in watch(): no error may end this
                 pause = _LONGEST_PAUSE
-                logger.warning("Jobs in %r: next look in %g s. %s", using, pause, error)
+                logger.warning(
+                    "Jobs in the database %r can't be run; the next attempt is in %g s. %s",
+                    using,
+                    pause,
+                    error,
+                )
                 disconnect(using)
 
 

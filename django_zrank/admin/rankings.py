@@ -19,7 +19,6 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from ..capture.triggers import examine_capture
-from ..deadline import reading
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
 from ..models import Job, Ranking
@@ -28,6 +27,7 @@ from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
 from ..sync.health import Status
 from ..sync.rebuild import count_rows
+from ..transactions import reading
 from .histograms import draw_histogram
 from .jobs import LEASE, jobs_of, request_job
 from .trying import TryForm

@@ -55,7 +55,7 @@ class _Nodes(RedisCluster):
 
 
 class Cluster(_Nodes):
-    """The client of a cluster, with what :class:`~django_zrank.redis.servers.Servers` asks of it."""
+    """The client of a cluster, with what :class:`~django_zrank.redis.sending.Servers` asks of it."""
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)

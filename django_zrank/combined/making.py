@@ -117,5 +117,5 @@ def _make(
 def _not_ready(view: CombinedView) -> FilterNotReady:
     bound = 'ZRANK["FILTER_TIMEOUT"]' if view.patience == get_settings().filter_timeout else "within()"
     return FilterNotReady(
-        f"no facet covers these filters, and they aren't computed after {view.patience:g} seconds ({bound})"
+        f"no facet covers these filters, and they aren't combined after {view.patience:g} seconds ({bound})"
     )

@@ -102,15 +102,15 @@ def erase(index: Index, member: Any) -> Erased:
         word: bytes = store.call(FORGET_VERSION, (store.keys.recent, store.keys.meta), (text,))
         return store.node(), word.decode()
 
-    # One scan of a node finds the keys of all shards there.
-    shards, nodes = InStep(index.holders), dict[str, list[Index]]()
-    for holder, (node, word) in shards.each(index.holders, forget).items():
+    # One scan of a node finds the keys of all indexes there.
+    step, nodes = InStep(index.holders), dict[str, list[Index]]()
+    for holder, (node, word) in step.each(index.holders, forget).items():
         removed[word] += 1
         nodes.setdefault(node, []).append(holder)
     neighbours = {holders[0]: holders for holders in nodes.values()}
-    for found in shards.each(neighbours, lambda holder: _remove(neighbours[holder], text)).values():
+    for found in step.each(neighbours, lambda holder: _remove(neighbours[holder], text)).values():
         removed.update(found)
-    for failure in shards.failed.values():
+    for failure in step.failed.values():
         raise failure
     if removed["building"]:
         remains["versions"] = None

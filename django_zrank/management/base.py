@@ -69,7 +69,9 @@ class ProgressCommand(IndexCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
-            "--no-progress", action="store_true", help="No progress bar. There is none without a terminal."
+            "--no-progress",
+            action="store_true",
+            help="Show no progress bar. Without a terminal, none is shown.",
         )
 
     def bar(

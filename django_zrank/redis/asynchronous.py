@@ -82,7 +82,7 @@ async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
         client = await loop.client(get_settings().redis_alias)
         if client.redis is None:
             return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
-        trips = in_trips(None, request)
+        trips = in_trips(request)
         if len(trips) == 1:
             return await send_by(client, request)
         replies: list[Any] = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import sleep
 from typing import Any, TypeVar
 
-from django.core.cache import caches
 from redis import Redis
 from redis.exceptions import DataError, RedisError, ResponseError
 
@@ -17,8 +17,7 @@ from ..queries.request import Call, Request, Swapped
 from ..queries.steps import Once, Steps, drive, one
 from .isolation import is_testing, require_redis
 from .keys import Keys
-from .sending import in_trips, send, send_all, send_each, send_once
-from .servers import has_several, renew
+from .sending import cache_client, has_several, in_trips, is_one_trip, renew, send_request, server_of
 
 __all__ = ["Executor"]
 
@@ -49,8 +48,7 @@ class Executor:
         """The raw client, looked up for each call because django-redis closes and replaces it."""
         if is_testing():
             require_redis()
-        cache: Any = caches[get_settings().redis_alias]
-        client: Redis = cache.client.get_client()  # get_redis_connection() takes twice as long
+        client: Redis = cache_client(get_settings().redis_alias).get_client()
         # A client of several servers has a pool for each.
         is_guarded = isinstance(getattr(client, "connection_pool", None), Dropping) or has_several(client)
         return client if is_guarded else guard(client)
@@ -103,13 +101,13 @@ class Executor:
         if request.delay:
             sleep(request.delay)
         calls = request.calls
-        trips = [range(1)] if len(calls) == 1 else self.guard(in_trips, request)
-        if len(trips) == 1:
-            return self.guard(_send, request)
+        if is_one_trip(calls):
+            return self.guard(send_request, request)
+        trips = in_trips(request, partial(self.guard, server_of))
         replies: dict[int, Any] = {}
         for trip in trips:
             part = request._replace(calls=[calls[at] for at in trip])
-            replies.update(zip(trip, self.guard(_send, part), strict=True))
+            replies.update(zip(trip, self.guard(send_request, part), strict=True))
         return [replies[at] for at in range(len(calls))]
 
     def guard(self, use: Callable[..., Answer], *given: Any) -> Answer:
@@ -151,21 +149,10 @@ class Executor:
         return IndexUnhealthy(f"Index {self.name!r}: Redis restarted or failed over")
 
     def lacking(self) -> IndexUnhealthy:
-        return IndexUnhealthy(f"Index {self.name!r}: Redis was rolled back, and lacks writes that it had")
+        return IndexUnhealthy(
+            f"Index {self.name!r}: Redis was rolled back, and has lost writes; sync_zrank replays them"
+        )
 
     def not_built(self) -> NotBuilt:
         declared = self.name.partition("/")[0]  # it may hold a part of the members of that one
         return NotBuilt(f"Index {self.name!r} is not built: run manage.py rebuild_zrank {declared}")
-
-
-def _send(client: Any, request: Request) -> list[Any]:
-    """Return the replies to a request, in one round trip."""
-    if has_several(client):
-        replies: list[Any] = client.send_request(request)
-        return replies
-    calls = request.calls
-    if request.once:
-        return [send_once(client, calls[0])]
-    if len(calls) == 1:
-        return [send(client, calls[0])]
-    return send_each(client, calls) if request.each else send_all(client, calls, atomic=request.atomic)

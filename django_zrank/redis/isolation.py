@@ -82,9 +82,9 @@ def require_redis() -> None:
     """Raise ``NotIsolated`` in a test without a Redis of its own."""
     if is_testing() and not is_isolated():
         raise NotIsolated(
-            f"Tests do not use the Redis of CACHES[{get_settings().redis_alias!r}]. Give them one of their own with "
-            "the fixture zrank or with django_zrank.testing.ZRankTestMixin. Or, if these settings are for tests "
-            "alone, set ZRANK['TEST_LOCATION'] to the LOCATION of that cache."
+            f"Tests don't use the Redis of CACHES[{get_settings().redis_alias!r}]. Give them a separate one: use "
+            "the fixture zrank or django_zrank.testing.ZRankTestMixin. Or, if only tests use these settings, set "
+            "ZRANK['TEST_LOCATION'] to the LOCATION of that cache."
         )
 
 
@@ -121,5 +121,6 @@ def sharing(alias: str) -> str:
         shared.append(alias)
     names = ", ".join(map(repr, shared))
     return (
-        names and f"The indexes share a Redis database with the cache {names}: cache.clear() would wipe them."
+        names
+        and f"The indexes share a Redis database with the cache {names}: cache.clear() would delete them."
     )

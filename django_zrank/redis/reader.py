@@ -12,7 +12,7 @@ from ..builds import may_be_believed, may_be_written
 from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import IndexUnhealthy, NotBuilt
-from ..hooks import sources
+from ..extension import sources
 from ..queries.request import Blocking, Swapped
 from ..queries.steps import Once, Question, Steps
 from ..queries.view import View
@@ -73,7 +73,7 @@ class Reader(Executor):
 
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
         """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or one of
-        :data:`~django_zrank.hooks.sources`, None for what ``ZRANK["READS"]`` says."""
+        :data:`~django_zrank.extension.sources`, None for what ``ZRANK["READS"]`` says."""
         ask = partial(self.index.reading, partial(self._request, question, view))
         if source := sources.get(server or get_settings().reads):
             steps: Steps[Answer] = source.asking(self, ask, view)
@@ -125,8 +125,8 @@ class Reader(Executor):
 
     def declared_otherwise(self) -> NotBuilt:
         return NotBuilt(
-            f"Index {self.name!r} was built from another declaration: sync_zrank, after migrate, or rebuild_zrank "
-            "rebuilds it"
+            f"Index {self.name!r} was built from another declaration: run migrate and sync_zrank, or "
+            "rebuild_zrank"
         )
 
     async def adrive(self, steps: Steps[Answer]) -> Answer:

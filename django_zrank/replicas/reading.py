@@ -11,10 +11,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from ..conf import get_settings
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
-from ..hooks import written
+from ..extension import written
 from ..queries.request import Blocking, Call, Request, Swapped
 from ..queries.steps import Once, Steps
 from ..queries.view import View
+from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.reader import Reader
 from .sending import asend, send
@@ -74,7 +75,7 @@ def replicas_of(reader: Reader) -> Replicas:
 
 
 class Replicas:
-    """The replicas of an index, or of all of its shards.
+    """The replicas of an index, or of all indexes that hold its members.
 
     The age of a replica's contents is measured by this process's clock alone: each look at the primary notes its
     position. A replica that has reached this position holds what the primary held then, or newer.
@@ -82,7 +83,9 @@ class Replicas:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._shards: Sequence[Replicas] = [replicas_of(one) for one in getattr(reader, "readers", ())]
+        self._holders: Sequence[Replicas] = [
+            replicas_of(reader_of(holder)) for holder in reader.index.holders if holder is not reader.index
+        ]
 
         self.positions: deque[tuple[float, Position]] = deque()
         """Positions of the primary, and the times at which it had them."""
@@ -122,7 +125,7 @@ class Replicas:
         """The steps that note the positions that the primaries of all shards have now."""
         now = self.looked = monotonic()
         found: Any = yield from self._reader.requiring_healthy_server(loop)
-        for replicas, health in zip(self._shards, found, strict=True) if self._shards else [(self, found)]:
+        for replicas, health in zip(self._holders, found, strict=True) if self._holders else [(self, found)]:
             replicas.note(now, health.build, health.position)
 
     def note(self, at: float, build: str, position: Position) -> None:
@@ -144,7 +147,7 @@ class Replicas:
         live: Any = self._reader.believed
         if live is None or monotonic() < self.until:
             raise NoFreshReplica
-        several = list(zip(self._shards, live.keys, strict=True)) if self._shards else [(self, live)]
+        several = list(zip(self._holders, live.keys, strict=True)) if self._holders else [(self, live)]
         states = [Call("HMGET", (keys.meta,), _STATE) for _, keys in several]
         try:
             steps = ask(live)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from django.core.cache import caches
 from redis.exceptions import RedisError
 
 from ..conf import get_settings
@@ -14,8 +13,7 @@ from ..queries.request import Request
 from ..redis.asynchronous import send_by
 from ..redis.executor import Executor
 from ..redis.loops import running_loop
-from ..redis.sending import send_all
-from ..redis.servers import has_several
+from ..redis.sending import cache_client, has_several, send_all
 
 __all__ = ["asend", "send"]
 
@@ -27,8 +25,8 @@ def send(executor: Executor, request: Request) -> list[Any]:
         if has_several(client):
             replies: list[Any] = client.ask_replicas(request)
             return replies
-        cache: Any = caches[get_settings().redis_alias]
-        return send_all(guard(cache.client.get_client(write=False)), request.calls)
+        replica = cache_client(get_settings().redis_alias).get_client(write=False)
+        return send_all(guard(replica), request.calls)
     except RedisError as error:
         raise executor.translated(error) from error
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from ..declaration import Index
 from ..store import BuiltRow, Store
 from ..sync.in_step import InStep
-from ..sync.rebuild import Rebuild, rebuild
+from ..sync.rebuild import Rebuild, encoded
 from .declaration import ShardedIndex
 
-__all__ = ["building", "rebuild_holders"]
+__all__ = ["building"]
 
 
-def building(index: ShardedIndex, *, polite: bool, test: bool, discards: bool) -> Rebuild:
-    return _Rebuilds(index, index.holders, polite=polite, test=test, discards=discards)
-
-
-def rebuild_holders(index: ShardedIndex, holders: Sequence[Index], *, polite: bool = False) -> int:
-    return rebuild(index, make=partial(_Rebuilds, shards=holders), polite=polite)
+def building(
+    index: ShardedIndex, holders: Sequence[Index], *, polite: bool, test: bool, discards: bool
+) -> Rebuild:
+    return _Rebuilds(index, holders, polite=polite, test=test, discards=discards)
 
 
 class _Rebuilds(Rebuild):
@@ -37,16 +34,16 @@ class _Rebuilds(Rebuild):
         )
         self.step.require(shards)
         self.former: Collection[str] = {owner for build in self.builds.values() for owner in build.former}
-        self.stores = [
-            self.builds[shard].store if shard in self.builds else Store.of(shard) for shard in index.holders
-        ]
         self.swapped: dict[Index, tuple[str, int]] = {}
-        self.at_once = len(self.builds)
 
-    def own(self, rows: Iterator[BuiltRow]) -> Iterator[BuiltRow]:
-        if len(self.builds) == len(self.index.holders):
-            return rows
-        return (row for row in rows if self.index.holder_of(row[0]) in self.builds)
+    def encode(self, rows: Iterable[Sequence[Any]]) -> Iterator[BuiltRow]:
+        index, builds = self.index, self.builds
+        # What extensions read is read for all shards.
+        stores = [builds[shard].store if shard in builds else Store.of(shard) for shard in index.holders]
+        found = encoded(index, rows, stores)
+        if len(builds) == len(stores):
+            return found
+        return (row for row in found if index.holder_of(row[0]) in builds)
 
     def start(self) -> None:
         self.step.each(self.builds, lambda shard: self.builds[shard].start())

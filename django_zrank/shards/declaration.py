@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from copy import copy
 from functools import cached_property
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 from ..declaration import Index, Member
 from .names import name_of, shard_of
 
 __all__ = ["ShardedIndex"]
-
-Item = TypeVar("Item")
 
 _NUMBER: Final = re.compile(r"\d+:\d+\.\d+")
 """The part of a shard's name behind that of its index."""
@@ -47,7 +43,7 @@ class ShardedIndex(Index[Member]):
 
     def shard(self, name: str) -> Self:
         """Return a shard of this index by its name. It may be one that the index had before."""
-        shard = copy(self)
+        shard = type(self)()
         shard.name, shard.declared, shard.holders = name, self, (shard,)
         return shard
 
@@ -58,14 +54,3 @@ class ShardedIndex(Index[Member]):
     def may_hold(self, name: str) -> bool:
         index, slash, number = name.partition("/")
         return index == self.name and (not slash or bool(_NUMBER.fullmatch(number)))
-
-    def place(
-        self, items: Iterable[Item], member: Callable[[Item], Any] = lambda item: item
-    ) -> dict[Self, list[Item]]:
-        holders, count = self.holders, len(self.holders)
-        if count == 1:
-            return {holders[0]: found} if (found := list(items)) else {}
-        placed: list[list[Item]] = [[] for _ in range(count)]
-        for item in items:
-            placed[shard_of(member(item), count)].append(item)
-        return {holder: own for holder, own in zip(holders, placed, strict=True) if own}

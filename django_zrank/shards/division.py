@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .building import building, rebuild_holders
+from .building import building
 from .routing import draining
 
-__all__ = ["building", "draining", "rebuild_holders"]
+__all__ = ["building", "draining"]

@@ -13,8 +13,8 @@ from ..sync.drain import Drain, Writing, built
 from ..sync.in_step import InStep
 from ..sync.marks import Seen, Written, batch_of, count_named, delete, lock, note_trace
 from ..sync.push import Push
+from ..sync.rebuild import rebuild
 from ..transactions import PATIENCE, briefly
-from .building import rebuild_holders
 from .declaration import ShardedIndex
 
 __all__ = ["draining"]
@@ -95,7 +95,7 @@ class _Router(Drain):
         """A shard that can't be reached is rebuilt when it returns."""
         index, away = self.index, tuple(self.step.failed)
         shards = [shard for shard in index.holders if shard not in away]
-        members = rebuild_holders(index, shards, polite=True)
+        members = rebuild(index, holders=shards, polite=True)
         written: dict[Index, Written] = {shard: built(shard) for shard in shards}
         # Before the marks are deleted. If they are not, these shards are rebuilt without need.
         names = [shard.name for shard in away]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Final
 
 from django.core.exceptions import FieldError
@@ -22,6 +23,7 @@ _FURTHER: Final = (models.FileField, models.JSONField)
 _LEVELS: Final = 100
 """Levels of nested JSON that are shown: reading a thousand raises ``RecursionError``, for all members of a page."""
 
+_decode: Final = json.JSONDecoder().decode
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -77,6 +79,7 @@ class ShownColumns:
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.paths = list(fields)
         self._columns = [*map(ShownColumn, fields.values())]
+        self._nothing = self.encode([None] * len(fields))
         converters = [(at, column.from_json) for at, column in enumerate(self._columns)]
         self._converted = [(at, from_json) for at, from_json in converters if from_json]
 
@@ -97,13 +100,12 @@ class ShownColumns:
     def decode(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the values of several rows in their fields' own types, by their paths; None for each of a row without
         a text."""
-        paths, nothing = self.paths, [None] * len(self.paths)
-        rows = json.loads(b"[%s]" % b",".join(text or b"null" for text in texts))
+        rows = _decode((b"[%s]" % b",".join([text or self._nothing for text in texts])).decode())
         for at, from_json in self._converted:
-            for row in filter(None, rows):
+            for row in rows:
                 if row[at] is not None:
                     row[at] = from_json(row[at])
-        return [dict(zip(paths, row or nothing, strict=True)) for row in rows]
+        return [*map(dict, map(zip, repeat(self.paths), rows))]  # half the time of a comprehension
 
     @cached_property
     def declared(self) -> list[Any]:

@@ -45,7 +45,7 @@ class ShowingIndex(Index[Member]):
 
     def reading(self, ask: Callable[[Any], Steps[Answer]], live: Any) -> Steps[Answer]:
         steps = super().reading(ask, live)
-        return attaching(steps, self.layout) if self.showing else steps
+        return attaching(steps, self.layout if self.finding.memberships else None) if self.showing else steps
 
     @cached_property
     def to_entries(self) -> Callable[..., list[Entry]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha1
 from typing import Any, Final, TypeVar
@@ -19,31 +19,37 @@ __all__ = ["attaching", "followed"]
 Answer = TypeVar("Answer")
 
 _READING: Final = {
-    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby")
+    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby"),
+    "ZRANGE",
 }
-"""The scripts that return members, or take those that an answer has."""
+"""The scripts and commands that return members, or take those that an answer has."""
 
 
 class FollowedScript(Script):
-    """A script of another name that returns what it replies, and the memberships of the members in that."""
+    """A script or command that returns what it replies, and the memberships of the members in that."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script | str) -> None:
         follows = Script("after/memberships", __package__)
-        vars(self).update(vars(script))
-        further = [library_text(one, ()) for one in follows.libraries if one not in script.libraries]
-        libraries = script.source.removesuffix(script.text)
-        answer = f"local function answer()\n{script.text}\nend\nlocal name = '{script.name}'"
+        if isinstance(script, str):
+            self.name, self.libraries = script, ()
+            self.source = self.text = f"return redis.call('{script}', KEYS[1], unpack(ARGV))"
+        else:
+            vars(self).update(vars(script))
+        further = [library_text(one, ()) for one in follows.libraries if one not in self.libraries]
+        libraries = self.source.removesuffix(self.text)
+        answer = f"local function answer()\n{self.text}\nend\nlocal name = '{self.name}'"
         self.source = "\n".join([*further, libraries, answer, follows.text])
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
 followed = cache(FollowedScript)
-"""Return a script with the memberships of the members in its reply."""
+"""Return a script that replies as another one, or as a command, with the memberships of the members in that."""
 
 
-def attaching(steps: Steps[Answer], layout: Layout) -> Steps[Answer]:
-    """The same steps, whose answer has the attachments of its members: of those in the replies of scripts."""
-    found: dict[bytes, bytes] = {}
+def attaching(steps: Steps[Answer], layout: Layout | None) -> Steps[Answer]:
+    """The same steps, whose answer has the attachments of its members: of those in the replies of scripts. ``layout``:
+    None if memberships are attachments and nothing else."""
+    found: dict[bytes, StoredMember] = {}
     try:
         step = next(steps)
         while True:
@@ -54,9 +60,7 @@ def attaching(steps: Steps[Answer], layout: Layout) -> Steps[Answer]:
                     for at, call in enumerate(step.calls):
                         if calls[at] is not call:
                             outcome[at], members, memberships = outcome[at]
-                            found |= {
-                                one: held for one, held in zip(members, memberships, strict=True) if held
-                            }
+                            found |= _with_attachments(members, memberships, layout)
                 else:
                     outcome = yield step
             except Exception as error:  # noqa: BLE001 - the generator may know what to do about it
@@ -64,41 +68,52 @@ def attaching(steps: Steps[Answer], layout: Layout) -> Steps[Answer]:
             else:
                 step = steps.send(outcome)
     except StopIteration as end:
-        return _attached(end.value, found, layout)  # type: ignore[no-any-return]
+        return _attached(end.value, found)  # type: ignore[no-any-return]
 
 
 def _following(call: Call) -> Call:
     """Return the call that reads the memberships of members; the same if it reads none, or if these are known."""
     script, keys, arguments, cost = call
-    if not isinstance(script, Script) or script.name not in _READING:
+    name = script if isinstance(script, str) else script.name
+    if name not in _READING:
         return call
-    if script.name == "count_before" and isinstance(arguments[-1], StoredMember):
+    if name == "count_before" and isinstance(arguments[-1], StoredMember):
         return call
     return Call(followed(script), keys, arguments, cost * 3 // 2)
 
 
-def _attached(answer: Any, found: Mapping[bytes, bytes], layout: Layout) -> Any:
-    """Return an answer with the attachments of its members."""
+def _with_attachments(
+    members: Sequence[bytes], memberships: Sequence[bytes | None], layout: Layout | None
+) -> Mapping[bytes, StoredMember]:
+    """Return those members that have a membership with their attachments, each by the member without it."""
+    if None in memberships:  # of another shard, or gone
+        known = [pair for pair in zip(members, memberships, strict=True) if pair[1]]
+        members, memberships = [stored for stored, _ in known], [held for _, held in known]
+    attachments = [*map(layout.attachment_of, memberships)] if layout else memberships  # type: ignore[arg-type]
+    found = [*map(StoredMember, members)]
+    for member, attachment in zip(found, attachments, strict=True):
+        member.attachment = attachment  # type: ignore[assignment]
+    return dict(zip(members, found, strict=True))
 
-    def attached(stored: bytes) -> bytes:
-        if (membership := found.get(stored)) is None:
-            return stored
-        member = StoredMember(stored)
-        member.attachment = layout.attachment_of(membership)
-        return member
+
+def _attached(answer: Any, found: Mapping[bytes, StoredMember]) -> Any:
+    """Return an answer with the attachments of its members."""
+    get = found.get
 
     def of(part: Any) -> Any:
         if isinstance(part, bytes):
-            return attached(part)
+            return get(part, part)
         if isinstance(part, (list, tuple)):
             parts = map(of, part)
             return part._make(parts) if hasattr(part, "_make") else type(part)(parts)
         return part
 
-    # The answers that are read most take half the time.
+    # The answers that are read most take a quarter of the time: 4 µs in place of 17 for ten members.
     if isinstance(answer, Page):
-        return Page(*answer[:-1], [(attached(stored), score) for stored, score in answer.members])
+        return Page(*answer[:-1], [(get(stored, stored), score) for stored, score in answer.members])
+    if isinstance(answer, list) and answer and type(answer[0]) is tuple:  # the best members
+        return [(get(stored, stored), score) for stored, score in answer]
     if isinstance(answer, Sample):
-        drawn = [(score, attached(stored), before) for score, stored, before in answer.drawn]
+        drawn = [(score, get(stored, stored), before) for score, stored, before in answer.drawn]
         return answer._replace(drawn=drawn)
     return of(answer)

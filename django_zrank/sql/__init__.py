@@ -15,10 +15,8 @@ from django.utils import timezone
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, Condition
 from ..conf import get_settings
-from ..deadline import reading
 from ..declaration import Index
 from ..exceptions import IndexUnavailable
-from ..extension import declared
 from ..queries.counts import CountFacet, Size
 from ..queries.draws import Draw
 from ..queries.pages import Page, PageAbove, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
@@ -34,6 +32,7 @@ from ..queries.positions import (
 from ..queries.steps import Question, Several
 from ..queries.view import View
 from ..recent import Recent
+from ..transactions import reading
 from .rows import Row, Rows
 from .sampling import sample
 
@@ -63,9 +62,11 @@ def answer_by_sql(
     Raises :exc:`~django_zrank.IndexUnavailable` if it takes longer than ``ZRANK["DATABASE_TIMEOUT"]``, the database
     can't be reached, or only Redis has the answer.
     """
-    if declared(index) and not _logged.get(index.name):
+    if index.is_ahead and not _logged.get(index.name):
         _logged.keep(index.name, True, _LOGGED_EVERY)
-        logger.warning("Index %r: answers by SQL lack the changes that are pending in Redis", index.name)
+        logger.warning(
+            "Index %r: answers by SQL don't include the changes that are pending in Redis", index.name
+        )
     return _answer(Rows(index, conditions), question, view)  # type: ignore[no-any-return]
 
 
@@ -74,10 +75,10 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
         return [_answer(rows, one, view) for one in question.questions]
     name = rows.index.name
     if any(GROUP in condition.values for condition in rows.conditions):
-        raise IndexUnavailable(f"Index {name!r}: groups are in Redis alone, which can't be trusted")
+        raise IndexUnavailable(f"Index {name!r}: groups exist only in Redis, which can't be trusted now")
     if isinstance(question, Draw) and question.remember is not None:
         raise IndexUnavailable(
-            f"Index {name!r}: the members shown before are in Redis alone, which can't be trusted"
+            f"Index {name!r}: the members shown before are only in Redis, which can't be trusted now"
         )
     # As in a push; but a caller's own condition means the time zone of the caller.
     zone = timezone.get_current_timezone() if getattr(question, "where", None) else None

@@ -15,7 +15,7 @@ from ..capture.watched_tables import watched_tables
 from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Busy, ZRankError
-from ..hooks import divisible
+from ..extension import divisible
 from ..models import SEVERAL, Mark
 from ..recent import Recent
 from ..redis.keys import Keys
@@ -182,7 +182,7 @@ class Drain:
 
     def begin(self) -> dict[Index, str]:
         """Return the terms of unfinished replays, by the indexes that can be reached."""
-        healths = self.step.each(self.index.holders, lambda index: Store.of(index).check_health())
+        healths = self.step.each(self.index.holders, lambda index: self.step.stores[index].check_health())
         self.step.require()
         return {index: health.behind for index, health in healths.items()}
 
@@ -192,7 +192,7 @@ class Drain:
         self.step.require()
 
     def finish_one(self, index: Index, behind: str) -> None:
-        store = Store.of(index)
+        store = self.step.stores[index]
         if behind not in ("", "rebuild"):
             ids = replayed_marks(index).values_list("id", flat=True)
             if not any(index in self.left.get(pk, (index,)) for pk in ids.iterator()):
@@ -262,7 +262,8 @@ class Drain:
     def expand(self, marks: list[Seen]) -> Writing[int]:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
 
-        If it is killed in between, members have more marks than they need.
+        If it is killed in between, members have more marks than they need. No replay has left these, as batches name
+        members only.
         """
         index, using = self.index, self.index.get_using()
         require_declared(index)

@@ -17,8 +17,9 @@ from ..signals import repaired
 from ..store import Health, Store
 from .in_step import InStep
 from .leftovers import leave_databases
-from .rebuild import note_build, rebuild_holders
-from .terms import is_behind, trust_server
+from .marks import replay
+from .rebuild import note_build, rebuild
+from .upkeep import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -27,15 +28,15 @@ class Status(Enum):
     """The result of ``examine()``."""
 
     HEALTHY = "healthy"
-    BEHIND = "a replay is being drained"
+    BEHIND = "writes that Redis lost are being replayed"
     BUILDING = "the first build is running"
-    BUILD_NOT_RECORDED = "a rebuild was put in place, and killed before the database had noted it"
-    RESTARTED = "Redis restarted, failed over or began another history, and may have lost its newest writes"
-    EMPTY = "Redis holds no build of it: never built, or emptied"
-    EVICTED = "keys are missing that nobody removed: Redis evicted them"
+    BUILD_NOT_RECORDED = "a rebuild was killed after the swap, before the database recorded the new build"
+    RESTARTED = "Redis restarted or failed over, and may have lost its newest writes"
+    EMPTY = "the index was never built, or Redis was emptied"
+    EVICTED = "Redis has evicted keys: set maxmemory-policy noeviction"
     OTHER_DECLARATION = "the index was built from another declaration"
-    UNKNOWN_BUILD = "Redis holds another build than the database knows"
-    WRITES_LOST = "Redis has lost more than marks are kept for"
+    UNKNOWN_BUILD = "Redis holds a build that this database doesn't know"
+    WRITES_LOST = "Redis has lost older writes than can be replayed (KEEP_MARKS)"
     TRIGGERS_MISSING = "triggers are missing: changes may have gone unnoticed"
 
     @property
@@ -117,7 +118,7 @@ def _recapture(index: Index) -> bool:
         logger.error("Index %r: %s. %s", index.name, Status.TRIGGERS_MISSING.value, error)
         return False
     if made:
-        logger.warning("Index %r: %s. They have been put back.", index.name, Status.TRIGGERS_MISSING.value)
+        logger.warning("Index %r: %s. They have been restored.", index.name, Status.TRIGGERS_MISSING.value)
         repaired.send_robust(index, status=Status.TRIGGERS_MISSING)
     return bool(made)
 
@@ -156,7 +157,7 @@ def repair(index: Index, *, look: bool = True) -> Status:
         names = [repr(holder.name) for holder, status in statuses.items() if status is found]
         logger.warning("Index %s: %s", ", ".join(names), found.value)
     if broken := [holder for holder, status in statuses.items() if status.wants_rebuild]:
-        rebuild_holders(index, broken, polite=True)
+        rebuild(index, holders=broken, polite=True)
     wrong = [status for status in statuses.values() if status not in _CALM]
     if look and not (wrong or step.failed or Status.BUILDING in statuses.values()):
         for (
@@ -182,3 +183,17 @@ def _repair_one(holder: Index) -> Status:
     elif status is Status.RESTARTED:
         trust_server(holder, store, health, row)
     return status
+
+
+def trust_server(index: Index, store: Store, health: Health, row: Build) -> None:
+    """Trust the server of an index under a new term: marks of the writes that it lacks wait again, and extensions
+    compare what they have there with the database.
+
+    Nothing changes if the database or Redis have another state by now, or if more was lost than is kept.
+    """
+    # Marks come first: if the process is killed after that, they are processed once more, which does no harm.
+    replayed = replay(index, health, noted=row)
+    if replayed is None:
+        return
+    if all(one.trusting(index, health, everything=False) for one in installed().values()):
+        store.adopt_server(health, row.term + 1, behind=replayed > 0)

@@ -1,7 +1,9 @@
-"""Operations on several indexes in step: they share round trips, and one that can't be reached stops no other."""
+"""Operations on several indexes in step: they share round trips, and one that can't be reached stops no other. A server
+that doesn't answer keeps no push waiting, because its circuit breaker opens."""
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -11,14 +13,87 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import ConnectionError, TimeoutError
 
+from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..queries.request import Request
 from ..queries.steps import Steps, merged
 from ..store import Store
-from .breaker import Breaker, breaker
+
+__all__ = ["Breaker", "InStep", "breaker"]
+
+logger = logging.getLogger("django_zrank.sync")
 
 Result = TypeVar("Result")
+
+
+class Breaker:
+    """A circuit breaker, open for ``RETRY_AFTER`` seconds after a failure. A process has one for its server, and one
+    for each further server, and for each index that holds a part of the members of another.
+
+    Threads share it without a lock: a race costs at most one extra call or warning.
+    """
+
+    def __init__(self) -> None:
+        self._closes_at = 0.0
+        self._failing = False
+        self._others: dict[str, Breaker] = {}
+        self._refusing: dict[str, set[str]] = {}
+
+    def of(self, name: str) -> Breaker:
+        """The breaker of a server, or of an index, with a name of its own; this one for '', the only server."""
+        return self._others.setdefault(name, Breaker()) if name else self
+
+    def forget(self) -> None:
+        """Forget all failures."""
+        self._others.clear()
+        self._refusing.clear()
+        self.reset()
+
+    @property
+    def is_open(self) -> bool:
+        """True while pushes are skipped."""
+        return monotonic() < self._closes_at
+
+    @property
+    def is_any_open(self) -> bool:
+        """True while some pushes are skipped."""
+        return self.is_open or any(other.is_open for other in list(self._others.values()))
+
+    def trip(self, error: IndexUnavailable) -> None:
+        """Note that a push failed. Warns once for each outage."""
+        seconds = get_settings().retry_after
+        self._closes_at = monotonic() + seconds
+        if not self._failing:
+            self._failing = True
+            logger.warning("Pushes are suspended, the next is tried in %g s. %s", seconds, error)
+
+    def reset(self) -> None:
+        """Note that a push succeeded."""
+        self._closes_at = 0.0
+        if self._failing:
+            self._failing = False
+            logger.info(
+                "Redis answers again. Changes saved in the meantime wait as marks, and are applied next."
+            )
+
+    def refuse(self, declared: str, holder: str, error: IndexUnavailable) -> None:
+        """Note that a holder of an index refuses pushes, although its server answers. Warns once for each index, until
+        its holders have taken a push."""
+        if declared not in self._refusing:
+            logger.warning("Not pushed; further changes wait as marks until this is fixed. %s", error)
+        self._refusing.setdefault(declared, set()).add(holder)
+
+    def accept(self, declared: str, holder: str) -> None:
+        """Note that a holder has taken a push."""
+        if holders := self._refusing.get(declared):
+            holders.discard(holder)
+            if not holders:
+                self._refusing.pop(declared, None)
+
+
+breaker = Breaker()
+"""That of the only server."""
 
 
 def _own(index: Index) -> Breaker:
@@ -79,10 +154,16 @@ class InStep:
         answers, as while a slot moves."""
         (self._server_of(index) if _is_down(error) else _own(index)).trip(error)
 
-    def resume(self, index: Index) -> None:
-        """Note that an index has answered."""
-        for one in {self._server_of(index), _own(index)}:
+    def resume(self, indexes: Iterable[Index]) -> None:
+        """Note that indexes have answered."""
+        for one in {breaker for index in indexes for breaker in (self._server_of(index), _own(index))}:
             one.reset()
+
+    def reachable(self, indexes: Iterable[Index]) -> list[Index]:
+        """Return those of the indexes that are not suspended. This operation doesn't look again."""
+        found = [index for index in indexes if not self.is_suspended(index)]
+        self._tried.update(found)
+        return found
 
     def each(self, indexes: Iterable[Index], work: Callable[[Index], Result]) -> dict[Index, Result]:
         """Return ``work(index)`` of each of the indexes that have not failed."""
@@ -146,7 +227,7 @@ class InStep:
 
     def _succeed(self, index: Index) -> None:
         if not self._has_one and self._server_of(index) is not breaker:
-            self.resume(index)
+            self.resume([index])
 
     @cached_property
     def _is_last_resort(self) -> bool:
@@ -156,7 +237,7 @@ class InStep:
     def require(self, indexes: Iterable[Index] | None = None) -> None:
         """Raise the first failure if all of ``indexes`` have failed, by default all."""
         asked = self.indexes if indexes is None else list(indexes)
-        if asked and all(index in self.failed for index in asked):
+        if asked and self.failed.keys() >= {*asked}:
             raise self.failed[asked[0]]
 
     def _send(self, requests: Mapping[Index, Request]) -> dict[Index, Any]:

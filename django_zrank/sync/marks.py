@@ -150,18 +150,25 @@ def leave(index: Index, pks: Iterable[Any], *, patience: float = PATIENCE) -> in
 
 def spread(index: Index, marks: Sequence[Seen], *, patience: float = PATIENCE) -> int:
     """Replace marks that name several members by one for each member, in one transaction. Return the number of the new
-    ones. Two processes that do this at once leave more marks than are needed."""
+    ones. Two processes that do this at once leave more marks than are needed.
+
+    A replay that has left these marks isn't finished before the new ones are processed, so their rows are locked first.
+    """
     using = index.get_using()
 
     def work() -> int:
+        rows = [row for holder in index.holders if (row := _locked(holder))]
         if not delete(using, marks):
             return 0
         texts = dict.fromkeys(text for _, via, member in marks for text in named_by(via, member))
-        return len(
-            Mark.objects.using(using).bulk_create(
-                [Mark(index=index.declared.name, member=text) for text in texts], batch_size=_CHUNK
-            )
+        new = Mark.objects.using(using).bulk_create(
+            [Mark(index=index.declared.name, member=text) for text in texts], batch_size=_CHUNK
         )
+        replayed = [
+            row.index for row in rows if any(row.replayed_from <= pk <= row.replayed_to for pk, _, _ in marks)
+        ]
+        Build.objects.using(using).filter(index__in=replayed).update(replayed_to=newest_mark(index))
+        return len(new)
 
     return briefly(using, work, patience=patience)
 

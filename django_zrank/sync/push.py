@@ -27,8 +27,7 @@ from ..signals import pushed as members_pushed
 from ..store import Epoch, Store, trace_of
 from ..transactions import holds_snapshot, require_synced, require_writable, without_waiting
 from . import rows
-from .breaker import breaker
-from .in_step import InStep
+from .in_step import InStep, breaker
 from .marks import Written
 
 logger = logging.getLogger("django_zrank.sync")
@@ -59,7 +58,7 @@ was written later, and refuses this write."""
 
 
 class _KeptEpochs(Recent[tuple[float, Epoch]], local):
-    """The epochs that each thread keeps, and since when."""
+    """The epochs that each thread keeps, and since when, by the names of indexes and of their databases."""
 
 
 _kept = _KeptEpochs()
@@ -116,8 +115,7 @@ class Push:
 
     def write(self, members: Mapping[Index, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
-        connection = connections[self.using]
-        size = min(_BATCH, connection.features.max_query_params or _BATCH)
+        size = min(_BATCH, connections[self.using].features.max_query_params or _BATCH)
         for todo in _batches(members, size):
             if monotonic() >= until:
                 number = sum(map(len, todo.values()))
@@ -139,7 +137,7 @@ class Push:
         step, refusals = self.step, defaultdict[Index, int](int)
         if self.saved is not None:
             for index in todo.keys() - self.epochs.keys():
-                since, kept = _kept.get(_place(index)) or (math.inf, None)
+                since, kept = _kept.get((index.name, self.using)) or (math.inf, None)
                 if kept and since <= self.saved:
                     self.epochs[index], refusals[index] = kept, _EARLY
         for _ in range(_ATTEMPTS):
@@ -165,7 +163,7 @@ class Push:
     def begin(self, index: Index) -> Steps[Epoch]:
         epoch = known(index, (yield from self.step.stores[index].beginning_write()))
         if self.saved is not None:
-            _kept.keep(_place(index), (monotonic(), epoch), _KEPT)
+            _kept.keep((index.name, self.using), (monotonic(), epoch), _KEPT)
         return epoch
 
     def read(self, todo: Mapping[Index, list[Any]], *, is_early: bool = False) -> dict[Index, list[Any]]:
@@ -221,7 +219,7 @@ class Push:
         )
         epoch = self.epochs[index] = epoch._replace(token=str(result.version), newest=result.newest)
         if self.saved is not None:
-            _kept.replace(_place(index), (monotonic(), epoch))
+            _kept.replace((index.name, self.using), (monotonic(), epoch))
         refusals[index] += 1
         if refusals[index] < _REFUSALS:
             return list(map(index.from_bytes, result.refused))
@@ -250,11 +248,6 @@ def _declared(members: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
     return found
 
 
-def _place(index: Index) -> tuple[str, str]:
-    """Return what tells apart indexes whose epochs are kept."""
-    return index.name, index.get_using()
-
-
 def known(index: Index, epoch: Epoch) -> Epoch:
     """Return the epoch of a write whose rows are about to be read, if the database knows it.
 
@@ -276,7 +269,7 @@ def forget(index: Index) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
     rows.forget()
     builds.forget(index)
-    _kept.forget(_place(index))
+    _kept.forget((index.name, index.get_using()))
 
 
 def try_push(
@@ -286,25 +279,25 @@ def try_push(
     and that no watcher keeps in step. Redis's failures are logged and signalled, never raised. ``saved``: the time of
     the last write before the commit, by default now."""
     step = InStep(holder for index in members for holder in index.holders)
-    asked = {
+    placed = {
         holder: own
         for index, pks in members.items()
         for holder, own in index.place(pks, index.to_text).items()
-        if not step.is_suspended(holder)
     }
+    asked = {index: placed[index] for index in step.reachable(placed)}
     if not asked:
         return []
     push = Push(step, saved=monotonic() if saved is None else saved)
     push.write(asked, until=until)
     for index, failure in step.failed.items():
         if isinstance(failure, (NotBuilt, IndexUnhealthy)):  # the server is there
-            step.resume(index)
+            step.resume([index])
             breaker.refuse(index.declared.name, index.name, failure)
         else:
             step.suspend(index, failure)
         push_failed.send_robust(index.declared, error=failure, members=set(asked.get(index, ())))
+    step.resume(push.written)
     for index in push.written:
-        step.resume(index)
         breaker.accept(index.declared.name, index.name)
     for server, seconds in step.waited.items():
         if seconds > _SLOW:

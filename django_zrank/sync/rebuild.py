@@ -25,8 +25,7 @@ from ..capture.triggers import contract, record, refusal
 from ..conf import keeping_prefix
 from ..declaration import Index
 from ..exceptions import CaptureError, IndexUnavailable, IndexUnhealthy, NotBuilt, RebuildSuperseded
-from ..extension import installed
-from ..hooks import divisible
+from ..extension import divisible, installed
 from ..iteration import batched
 from ..models import Build
 from ..signals import rebuilt
@@ -40,7 +39,7 @@ from .leftovers import (
 from .marks import retire, waiting_ids
 from .push import forget
 from .rows import encode, select
-from .terms import is_behind
+from .upkeep import is_behind
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -68,7 +67,7 @@ def count_rows(index: Index) -> int:
 def rebuild(
     index: Index,
     *,
-    make: Callable[..., Rebuild] | None = None,
+    holders: Sequence[Index] = (),
     batch_size: int = BATCH_SIZE,
     progress: Callable[[int], Any] = lambda rows: None,
     polite: bool = False,
@@ -81,10 +80,10 @@ def rebuild(
     Rows come from one query, a snapshot read, sorted by rank, which a sorted set takes fastest, and in batches, so
     that memory doesn't grow with their number. ``progress`` is called with the number of rows of each batch.
     Members pushed meanwhile stay as pushed. Marks that waited at the beginning are deleted. Of two rebuilds the older
-    gives way, unless the newer one is ``polite``. ``make``: a function of the same arguments as :func:`building`, in
-    the place of that. ``takes_over``: note, as ``migrate`` does, that the index belongs to this release. Without it, or
-    with ``polite``, another release's build is replaced only if that is noted already. ``discard_pending``: give up
-    scores in Redis that are pending for another database.
+    gives way, unless the newer one is ``polite``. ``holders``: rebuild only what these indexes hold of the members.
+    ``takes_over``: note, as ``migrate`` does, that the index belongs to this release. Without it, or with ``polite``,
+    another release's build is replaced only if that is noted already. ``discard_pending``: give up scores in Redis that
+    are pending for another database.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``NotBuilt`` if another release has the index; ``RebuildSuperseded``
     if another rebuild went first; and ``TransactionManagementError`` inside a transaction, whose rows may be rolled
@@ -100,7 +99,8 @@ def rebuild(
         _require_turn(index)
     if not (discard_pending or uncommitted):
         _require_flushed(index)
-    build = (make or building)(index, polite=polite, test=uncommitted, discards=discard_pending)
+    holders = holders or index.holders
+    build = building(index, holders, polite=polite, test=uncommitted, discards=discard_pending)
     members = 0
     if not uncommitted:
         note_databases(index, build.former)
@@ -143,19 +143,13 @@ def rebuild(
     return members
 
 
-@divisible
-def rebuild_holders(index: Index, holders: Sequence[Index], *, polite: bool = False) -> int:
-    """Rebuild what these indexes hold of the members of ``index``, as :func:`rebuild`."""
-    return rebuild(index, polite=polite)
-
-
 _Batch = Sequence[BuiltRow]
 
 
 @divisible
-def building(index: Index, *, polite: bool, test: bool, discards: bool) -> Rebuild:
-    """Return a :class:`Rebuild`, not begun yet. ``polite``: give way to a rebuild that is running. ``test``: a test
-    makes it. ``discards``: give up what is pending for another database."""
+def building(index: Index, holders: Sequence[Index], *, polite: bool, test: bool, discards: bool) -> Rebuild:
+    """Return a :class:`Rebuild` of what these indexes hold, not begun yet. ``polite``: give way to a rebuild that is
+    running. ``test``: a test makes it. ``discards``: give up what is pending for another database."""
     return Rebuild(index, index.new_build(), polite=polite, test=test, discards=discards)
 
 
@@ -174,18 +168,12 @@ class Rebuild:
         self.former: Collection[str] = {former} - {""}
         """The owner of the build that it replaces, if that is another database."""
 
-        self.stores: Sequence[Store] = (self.store,)
-        """Those of the holders, to which extensions write their notes of rows."""
-
         self.swapped: dict[Index, tuple[str, int]] = {}
         """The names of live builds, and the terms, by the indexes that hold them."""
 
-        self.at_once = 1
-        """The number of calls that load a batch."""
-
-    def own(self, rows: Iterator[BuiltRow]) -> Iterator[BuiltRow]:
-        """Yield the rows that are built."""
-        return rows
+    def encode(self, rows: Iterable[Sequence[Any]]) -> Iterator[BuiltRow]:
+        """Yield those of the rows of ``select()`` that are built, as they are loaded."""
+        return encoded(self.index, rows, [self.store])
 
     def start(self) -> None:
         self.require(
@@ -352,17 +340,21 @@ def _enter(
 
 
 def _superseded(index: Index) -> RebuildSuperseded:
-    return RebuildSuperseded(f"Index {index.name!r}: another rebuild went first, or Redis restarted.")
+    return RebuildSuperseded(f"Index {index.name!r}: another rebuild was faster, or Redis restarted.")
 
 
 def _batches(index: Index, build: Rebuild, size: int, pulse: _Pulse) -> Generator[_Batch]:
-    """Yield the rows that are built, about ``size`` of them for each call that loads them."""
+    """Yield the rows that are built, about ``size`` of them for each index that holds the members."""
     order = index.ordering.ascending(map(F, index.ordering.paths))
-    to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
     with _unbuffered(connections[index.get_using()]):
-        found = encode(index, select(index, *order).iterator(chunk_size=size), build.stores)
-        rows = ((to_text(pk), score, membership) for pk, score, membership in found)
-        yield from batched(_in_turns(build.own(rows), pulse), min(size * build.at_once, _MOST))
+        rows = build.encode(select(index, *order).iterator(chunk_size=size))
+        yield from batched(_in_turns(rows, pulse), min(size * len(index.holders), _MOST))
+
+
+def encoded(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[BuiltRow]:
+    """Yield rows of ``select()`` as they are loaded, and note in ``stores`` what extensions read with them."""
+    to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
+    return ((to_text(pk), score, membership) for pk, score, membership in encode(index, rows, stores))
 
 
 def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:

@@ -314,15 +314,15 @@ class Touched:
         marks: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)
         for name, via, member in newest:
             marks[name].append((via, member))
-        # A push shows if a watcher is alive; without one, it also drains the marks of others.
-        helps = {index for index in captured if index.name in marks and not _helped.get(index.name)}
         found = {
             (index, source): _waiting(index, source, texts, marks[index.name]) if index in captured else texts
             for (index, source), texts in self.texts.items()
         }
-        for index in helps - {index for (index, _), texts in found.items() if texts}:
-            _helped.keep(index.name, True)
-            found |= {key: texts for key, texts in self.texts.items() if key[0] is index}
+        for index in captured - {index for (index, _), texts in found.items() if texts}:
+            # A push shows if a watcher is alive; without one, it also drains the marks of others.
+            if marks[index.name] and not _helped.get(index.name):
+                _helped.keep(index.name, True)
+                found |= {key: texts for key, texts in self.texts.items() if key[0] is index}
         return {key: texts for key, texts in found.items() if texts}
 
     def members_of(self, index: Index, texts: Texts) -> set[Any]:

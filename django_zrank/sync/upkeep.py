@@ -12,6 +12,7 @@ from ..declaration import Index
 from ..exceptions import Busy, IndexUnavailable
 from ..extension import declared, installed
 from ..recent import Recent
+from ..store import Store
 from ..transactions import holds_snapshot, without_waiting
 
 logger = logging.getLogger("django_zrank.sync")
@@ -46,3 +47,9 @@ def work_soon(index: Index) -> None:
                 one.work(index, limit=_SHARE, patience=0.0, skip_locked=True)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not all was done. %s", index.name, error)
+
+
+def is_behind(index: Index, store: Store) -> bool:
+    """Return True if the database has lost what extensions had noted in it: it was restored from a backup, or failed
+    over."""
+    return any(one.is_behind(index, store) for one in installed().values())

@@ -166,7 +166,7 @@ class Changing:
             except (NotRanked, IndexUnavailable, Error) as error:
                 # Raised, it would say that the change failed, and the caller would make it again.
                 logger.warning(
-                    "Index %r: a change is made, but not noted for %s. %s", index.name, name, error
+                    "Index %r: a change was made, but not recorded for %s. %s", index.name, name, error
                 )
         decode = index.ordering.first.kind.decode
         return found._replace(results=list(map(decode, found.results)))

@@ -81,12 +81,12 @@ def flush(
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:
-        locked, shards = set[str](), InStep(index.holders)
+        locked, step = set[str](), InStep(index.holders)
         for holder in index.holders:
             rest = None if limit is None else limit - done
             write = partial(write_scores, limit=rest, locked=locked, patience=patience)
-            done += sum(shards.each([holder], write).values())
-        shards.require()
+            done += sum(step.each([holder], write).values())
+        step.require()
         if skip_locked or not locked:
             return done
         if monotonic() >= deadline:
@@ -143,7 +143,7 @@ def write_scores(
             break
     if former:
         logger.warning(
-            "Index %r: flushed %d scores that began in Redis under another release's write_behind",
+            "Index %r: flushed %d pending scores under another release's write_behind",
             index.name,
             former,
         )

@@ -89,7 +89,7 @@ def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None
     assert rows_of(old) == [0, 0, 0]
     assert_mirrors(NicknameRank)
     assert Build.objects.filter(index="nickname").exists()
-    assert prune() == "Nothing is left over.\n"
+    assert prune() == "There is nothing to remove.\n"
 
 
 def test_a_dry_run_says_the_same_and_removes_nothing(zrank: Redis, old: str) -> None:
@@ -216,7 +216,7 @@ def verified() -> dict[str, Any]:
 
 def test_verify_names_leftovers(old: str, at_rest: None) -> None:
     said = run("verify_zrank")
-    assert f"{old}: no such index any more, but rows of it in default: see prune_zrank" in said
+    assert f"{old}: no longer registered, but has rows in default: run prune_zrank" in said
     assert verified()["leftovers"] == [{"index": old, "databases": ["default"]}]
     prune()
     assert verified()["leftovers"] == []
@@ -255,4 +255,4 @@ def test_the_triggers_of_an_index_with_shards_are_removed_though_no_mark_waits(z
     assert drop("default", ["split"], dry_run=True).dropped
     prune()
     assert not drop("default", ["split"], dry_run=True).dropped
-    assert prune() == "Nothing is left over.\n"
+    assert prune() == "There is nothing to remove.\n"

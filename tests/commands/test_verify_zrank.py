@@ -76,6 +76,14 @@ def test_all_indexes_by_default() -> None:
     assert lines[0] == "player: 6 members, as the database has them"
 
 
+def test_numbers_are_grouped() -> None:
+    members = PlayerRank.ranking.count()
+    with disable_sync():
+        Player.objects.bulk_create(Player(level=9) for _ in range(1000))
+    rebuild(PlayerRank.instance())
+    assert printed("player") == f"player: 1,{members:03} members, as the database has them\n"
+
+
 def test_only_those_that_are_named(faults: list[int]) -> None:
     assert [line.partition(":")[0] for line in printed("remote", "player").splitlines()] == [
         "remote",
@@ -120,10 +128,10 @@ def test_repair(faults: list[int]) -> None:
 def test_an_index_that_is_not_there(zrank: Redis) -> None:
     zrank.flushall()
     said = printed("ascending", fails="Problems found").splitlines()
-    assert said[0].startswith("ascending: can't be trusted: Redis holds no build of it")
+    assert said[0].startswith("ascending: can't be trusted: the index was never built, or Redis was emptied")
     assert said[1:] == ["ascending: not compared"]
     said = printed("ascending", "--repair").splitlines()
-    assert said[0].startswith("ascending: was repaired: Redis holds no build of it")
+    assert said[0].startswith("ascending: was repaired: the index was never built, or Redis was emptied")
     assert said[1:] == ["ascending: 10 members, as the database has them"]
 
 
@@ -189,7 +197,7 @@ def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.Mon
 
 def documented() -> set[str]:
     """The fields of an index that the documentation lists."""
-    text = (ROOT / "docs/monitoring.md").read_text().partition("## The document of a verification")[2]
+    text = (ROOT / "docs/monitoring.md").read_text().partition("## The JSON of verify_zrank")[2]
     fields = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
     return {name for line in fields for name in re.findall(r"`(\w+)`", line)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -15,15 +14,16 @@ from django_zrank.index import RankIndex
 from django_zrank.redis import scripts
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
-from django_zrank.sync import health, marks, push, rebuild, terms
+from django_zrank.sync import health, marks, push, rebuild
 from django_zrank.sync.marks import waiting_ids
 from django_zrank.write_behind import changes, extension, flush
 from django_zrank.write_behind.declaration import WriteBehindIndex
 from django_zrank.write_behind.store import TAKE_PENDING, PendingStore
+from tests.recoding import locked_anyway, recoded
 from tests.scripts import every_script, preceded_scripts, variants
 from tests.writes import begin_write
 
-__all__ = ["BROKEN", "locked_anyway", "recoded"]
+__all__ = ["BROKEN"]
 
 
 @contextmanager
@@ -37,24 +37,7 @@ def _rewritten(script: Script, old: str, new: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def recoded(module: Any, name: str, old: str, new: str) -> Iterator[None]:
-    """Replace a part of a function in a module that calls it."""
-    function: Any = getattr(module, name)
-    source, found = inspect.getsource(function), {}
-    assert source.count(old) == 1, f"{name}() says something else by now"
-    code = compile(f"from __future__ import annotations\n{source.replace(old, new)}", name, "exec")
-    exec(code, function.__globals__, found)
-    with mock.patch.object(module, name, found[name]):
-        yield
-
-
 _write: Final = partial(_rewritten, scripts.APPLY_CHANGES)
-
-
-def locked_anyway(index: RankIndex, *noted: Any) -> Any:
-    """``marks._lock()`` without the fence: under any build and term."""
-    return marks._locked(index)
 
 
 def _token_last() -> AbstractContextManager[Any]:
@@ -90,7 +73,7 @@ def _no_batches() -> AbstractContextManager[Any]:
     def broken(index: Any, health: Any, **known: Any) -> Any:
         return replay(index, health._replace(term=str(2**62)), **known)  # beyond all that was written
 
-    return mock.patch.object(terms, "replay", broken)
+    return mock.patch.object(health, "replay", broken)
 
 
 @contextmanager
@@ -164,6 +147,12 @@ BROKEN: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
         changes.CHANGE_SCORES,
         "waiting = redis.call('HMGET', pending, unpack(members))",
         "waiting = {}",
+    ),
+    "no better": partial(
+        _rewritten,
+        changes.CHANGE_SCORES,
+        "if building and gaining[1] then",
+        "gaining, gains = members, changes if building then",
     ),
     "write_behind": partial(mock.patch.object, WriteBehindIndex, "further_terms", lambda index: []),
     "number": _noted_later,

@@ -176,6 +176,10 @@ CASES: Final = {
     "skipped writes": _case(
         "a flush and a watcher, and a trigger of the project's that skips what is written", _WATCHER, _FLUSH, may="skip"
     ),
+    "skipped best changes": _case(
+        "the same with a change that isn't as good as the one before, and a watcher that rebuilds",
+        _WATCHER, _FLUSH, faults=1, may="best skip rebuild", lane="slow",
+    ),
     "changes that take each other back": _case(
         "the new release watches and rebuilds; a flush, and two changes of which one takes the other back",
         _NEW, _FLUSH, releases=2, kills=False, may="reverse",
@@ -231,6 +235,10 @@ GUARDS: Final = {
     "built": ("emptied", "nothing is read from an index that isn't built"),
     "flush marks": ("changes that take each other back", "a flush marks every member that it carried"),
     "merge": ("best changes", "a better score is compared with what is pending, too"),
+    "no better": (
+        "skipped best changes",
+        "a change that is no better than the live score doesn't enter a build that is being made",
+    ),
     "write_behind": ("write_behind is removed", "a release trusts no build of another `write_behind`"),
     "token first": ("pushes", "a push takes its token before it reads rows"),
     "refusal": ("pushes", "a script writes no member that was written since the token was taken"),
@@ -351,6 +359,7 @@ HISTORIES: Final = {
     "A trigger of the project's caps what a flush writes, or skips the row": "flush marks",
     "Like and un-like across a rebuild of another declaration: the flush changes no row": "flush marks",
     "Rolling deploy: a lower score after one that a rebuild has missed takes its place": "merge",
+    "A trigger caps a best score, and a lower one is submitted to a rebuild that has the capped one": "no better",
     "Rolling deploy: a release removes `write_behind`, and pushes rows without what is pending": "write_behind",
     "A machine is rolled back with its memory, and later writes hide what Redis lacks": "traces",
     "A machine is rolled back with its memory while a rebuild loads rows": "loaded",

@@ -115,18 +115,18 @@ class Model(sync.Model):
 
     def changed(self, data: Data, new: Changes) -> Data:
         """One script: change the score in the live build, and in one that is made if it is stored in the same way."""
-        (value,), pending = data.values, data.pending | new
+        (value,), pending, is_no_better = data.values, data.pending | new, False
         if "best" in self.bounds.may:
             if self.has("merge"):
                 value = self.joined(value, data.pending)
-            if self.joined(value, new) == value:  # it is no better
+            if is_no_better := self.joined(value, new) == value:
                 pending = data.pending
             elif not self.has("merge"):
                 pending = new
         shadow, late = data.shadow, data.late
         if data.building and data.building[0] != data.live[0]:
             late |= new
-        elif shadow and shadow[0] != ALL:
+        elif shadow and shadow[0] != ALL and not (is_no_better and self.has("no better")):
             shadow = (self.joined(*shadow, new),)
         return data._replace(values=(self.joined(value, new),), pending=pending, shadow=shadow, late=late)
 
@@ -208,8 +208,10 @@ class Model(sync.Model):
         return me._replace(read=(self.joined(*me.read, *lacked),))
 
     def entering(self, world: World, me: Process) -> Turn:
-        """With one release, rebuilds aren't modelled here: the note that was read is older than what Redis holds."""
-        return super().entering(world, me) if self.bounds.releases > 1 else ("looks again", world, me.to())
+        """With one release, rebuilds are modelled only where nothing is lost: the note that was read is older than what
+        Redis holds."""
+        may_rebuild = self.bounds.releases > 1 or "rebuild" in self.bounds.may
+        return super().entering(world, me) if may_rebuild else ("looks again", world, me.to())
 
     def querying(self, world: World, me: Process) -> Turn:
         what, after, then = super().querying(world, me)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 State = TypeVar("State")
@@ -20,6 +22,20 @@ class Found(NamedTuple):
     wrong: str = ""
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: states are tuples that refer to no state before them, and to look through all of
+    them again and again takes two fifths of a search's time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@uncollected()
 def search(
     first: State,
     steps: Callable[[State], Iterable[Step[State]]],

@@ -10,9 +10,9 @@ from django.core.management import call_command
 
 from django_zrank import builds
 from django_zrank.store import Store
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine_holder, repair
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import forget, try_push
 from django_zrank.sync.rebuild import rebuild

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from tests.model import sync
 from tests.model.baton import Actor, passed_on
 from tests.model.broken import BROKEN

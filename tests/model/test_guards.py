@@ -16,6 +16,7 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Build, Mark
+from django_zrank.redis import reader
 from django_zrank.store import Store
 from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Status, examine, examine_holder, repair
@@ -33,7 +34,7 @@ from tests.sync.interruptions import just_before
 from tests.sync.mirror import contents
 from tests.sync.test_releases import After, Before, ranked
 from tests.testapp.models import Player, Video
-from tests.testapp.zrank import VideoRank
+from tests.testapp.zrank import VideoPrice, VideoRank
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -48,6 +49,7 @@ ELSEWHERE: Final = (
     "owner",
     "flush marks",
     "merge",
+    "no better",
     "write_behind",
     "number",
     "one before",
@@ -219,8 +221,16 @@ def test_flushes_and_a_failover(
         assert play(story_without(guard), stage) == (1 if is_guarded else 2)
 
 
-def test_history(is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], pair: Pair) -> None:
+def test_history(
+    is_guarded: bool,
+    without: Callable[[str], AbstractContextManager[Any]],
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A change that the former server takes when it is back; with the rule, it takes none."""
+    monkeypatch.setattr(
+        reader, "_TRUST", 60.0
+    )  # its process has just checked the server, however long this takes
     story = story_without("history")
     until = story.index("a watcher trusts the server") + 1
     with without("history"):
@@ -284,6 +294,23 @@ def test_merge(
     flush(after.instance())
     video.refresh_from_db()
     assert video.views == (50 if is_guarded else 30)
+
+
+def test_no_better(
+    is_guarded: bool, without: Callable[[str], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A score is submitted while a rebuild has a lower one, which the live build hasn't heard of."""
+    index = VideoPrice.instance()
+    video = Video.objects.create(price=50)
+    rebuild(index)
+    Video.objects.update(price=10)  # its mark is deleted by the next rebuild
+    just_before(monkeypatch, Store, "swap_rebuilt", lambda: VideoPrice.scores.submit(video, 30))
+    with without("no better"):
+        rebuild(index)
+    sync(index)
+    assert not Mark.objects.filter(index=index.name).exists()
+    video.refresh_from_db()
+    assert (video.price, VideoPrice.ranking.score(video)) == (10, 10 if is_guarded else 30)
 
 
 def test_write_behind(

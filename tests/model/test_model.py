@@ -13,7 +13,7 @@ from tests.model.page import counterexample, history, line
 
 PAGE = Path(__file__).with_name("README.md").read_text()
 
-LONG = ("term", "history", "pieces", "idle watcher")
+LONG = ("term", "history", "pieces", "idle watcher", "abandoned", "late reads", "older tokens")
 """Guards whose counterexamples take long to find."""
 
 

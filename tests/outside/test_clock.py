@@ -105,6 +105,7 @@ print(json.dumps([wrong, PlayerRank.ranking.count()]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["triggers", "signals"])
 def test_members_that_slept_while_the_clock_was_ahead_return(capture: str, tmp_path: Path) -> None:
     with EmbeddedServer() as server:

@@ -146,7 +146,8 @@ def redis() -> Iterator[EmbeddedServer]:
         yield server
 
 
-@pytest.mark.parametrize("every", ["", pytest.param("1", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("every", ["", "1"])
 def test_no_order_leaves_a_trace_in_another_index(redis: EmbeddedServer, tmp_path: Path, every: str) -> None:
     files = {"players/models.py": MODELS, "players/zrank.py": INDEXES, "erase.py": ERASE}
     project = Project(tmp_path, redis.url, files, live=False)

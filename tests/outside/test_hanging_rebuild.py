@@ -14,6 +14,8 @@ from redis import Redis
 from django_zrank.embedded import EmbeddedServer
 from tests.projects import INDEX, Project
 
+pytestmark = pytest.mark.slow
+
 HANGING = """
 import sys, threading, time
 

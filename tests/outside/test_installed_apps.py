@@ -13,6 +13,8 @@ import pytest
 from django_zrank.testing import EmbeddedServer
 from tests.projects import SETTINGS, Project
 
+pytestmark = pytest.mark.slow
+
 # Each app needs those before it.
 CONTRIB = (
     (),

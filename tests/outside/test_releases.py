@@ -19,6 +19,8 @@ import pytest
 from tests.projects import ROOT, SETTINGS
 from tests.servers import wait_for
 
+pytestmark = pytest.mark.slow
+
 DATABASE = os.environ.get("ZRANK_TEST_DATABASE", "sqlite")
 HOST = os.environ.get("ZRANK_TEST_DATABASE_HOST", "127.0.0.1")
 PORT = os.environ.get("ZRANK_TEST_DATABASE_PORT", "")
@@ -395,10 +397,7 @@ def test_a_declaration_without_a_release_that_migrates(site: Site) -> None:
     assert newer.status() == "HEALTHY"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["rebuild_zrank", "migrate", pytest.param("capture_zrank", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("command", ["rebuild_zrank", "migrate", "capture_zrank"])
 def test_a_release_that_is_rolled_back(site: Site, command: str) -> None:
     """Its workers don't take the index back. All commands that show its state say what does."""
     older, newer = site.release("-score"), site.release("-points")
@@ -573,10 +572,7 @@ def test_a_fixture(site: Site) -> None:
     assert site.marks_of_an_update("score") == MEMBERS
 
 
-@pytest.mark.parametrize(
-    "knows",
-    [pytest.param(True, id="noticed"), pytest.param(False, id="unnoticed", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("knows", [True, False], ids=["noticed", "unnoticed"])
 def test_an_index_that_moves_to_another_database(site: Site, zrank_server: Any, knows: bool) -> None:
     """Its former database keeps no triggers, and gets no more marks. ``knows``: False if Redis was empty meanwhile, so
     that nobody can tell which database has made the former build: it is left to a command."""
@@ -602,7 +598,7 @@ def test_an_index_that_moves_to_another_database(site: Site, zrank_server: Any, 
     assert site.marks_of_an_update("score") == 0
     assert site.marks() == 0
     assert site.sql("SELECT count(*) FROM zrank_build") == [0]
-    assert newer.manage("prune_zrank") == "Nothing is left over.\n"
+    assert newer.manage("prune_zrank") == "There is nothing to remove.\n"
     assert "default: complete\nother: complete" in newer.manage("capture_zrank", "--check")
     assert len(site.triggers("other")) > 0
     assert site.marks_of_an_update("score", "other") == MEMBERS
@@ -618,6 +614,7 @@ PlayerRank.scores.increment({first: 500, second: 500})
 """
 
 
+@pytest.mark.part("write_behind")
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_pending_scores_of_an_index_that_moves_to_another_database(site: Site, is_given_up: bool) -> None:
     """A build from the other database, which would lose them, is refused until they are in their column."""

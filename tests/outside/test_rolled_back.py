@@ -43,6 +43,7 @@ def rolled_back(zrank: Redis, settings: Any) -> Any:
     restore(zrank, held)
 
 
+@pytest.mark.part("erase")
 @pytest.mark.usefixtures("rolled_back")
 def test_a_server_that_was_rolled_back_is_rebuilt_though_its_identity_is_the_same() -> None:
     assert status() == "WRITES_LOST"
@@ -52,6 +53,7 @@ def test_a_server_that_was_rolled_back_is_rebuilt_though_its_identity_is_the_sam
     assert PlayerAscending.ranking.top(1)[0].score == 100
 
 
+@pytest.mark.part("erase")
 @pytest.mark.usefixtures("rolled_back")
 def test_it_is_not_read_and_nothing_is_pushed_that_would_hide_what_is_missing() -> None:
     wait_for(is_refused)
@@ -73,6 +75,7 @@ def is_refused() -> bool:
     return False
 
 
+@pytest.mark.part("write_behind")
 def test_flushed_scores_are_not_counted_again(zrank: Redis) -> None:
     """What was flushed is pending again. Further changes hide that the server is behind."""
     videos = Video.objects.bulk_create(Video(views=5) for _ in range(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from time import monotonic, sleep
 from typing import Any
 
@@ -16,14 +16,14 @@ from django_zrank import RankIndex
 from django_zrank.capture import triggers
 from django_zrank.exceptions import IndexUnavailable
 from django_zrank.models import Mark
-from django_zrank.queries.request import Call
+from django_zrank.queries.request import Request
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
 from django_zrank.registry import registry
 from django_zrank.signals import rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import marks, signal_handlers
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.servers import RedisServer
@@ -45,19 +45,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The name of the script of each round trip from now on, tried or made. One for several indexes counts once."""
     sent: list[str] = []
-    send, send_each = executor.send, executor.send_each
+    send_request = executor.send_request
 
-    def record(client: Any, call: Call) -> Any:
-        if isinstance(call.command, Script):
-            sent.append(call.command.name)
-        return send(client, call)
+    def record(client: Any, request: Request) -> list[Any]:
+        sent.extend({call.command.name for call in request.calls if isinstance(call.command, Script)})
+        return send_request(client, request)
 
-    def record_each(client: Any, calls: Sequence[Call]) -> list[Any]:
-        sent.extend({call.command.name for call in calls if isinstance(call.command, Script)})
-        return send_each(client, calls)
-
-    monkeypatch.setattr(executor, "send", record)
-    monkeypatch.setattr(executor, "send_each", record_each)
+    monkeypatch.setattr(executor, "send_request", record)
     return sent
 
 
@@ -216,8 +210,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """The breaker's clock. The breaker is closed before and after."""
     breaker.forget()
     clock = Clock()
-    for module in ("breaker", "in_step"):
-        monkeypatch.setattr(f"django_zrank.sync.{module}.monotonic", clock)
+    monkeypatch.setattr("django_zrank.sync.in_step.monotonic", clock)
     yield clock
     breaker.forget()
 

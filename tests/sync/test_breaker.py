@@ -18,7 +18,7 @@ from django_zrank.redis import executor
 from django_zrank.signals import push_failed
 from django_zrank.store import Store
 from django_zrank.sync import push, signal_handlers
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import RedisServer
 from tests.sync.conftest import Clock, use_redis
@@ -225,13 +225,13 @@ def test_a_save_has_one_budget_for_all_indexes(
     own_server: RedisServer, clock: Clock, round_trips: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes nearly as long as the time-out allows for each call. No second batch is begun."""
-    send = executor.send
+    send_request = executor.send_request
 
     def slow(*args: Any) -> Any:
         clock.advance(0.9)
-        return send(*args)
+        return send_request(*args)
 
-    monkeypatch.setattr(executor, "send", slow)
+    monkeypatch.setattr(executor, "send_request", slow)
     monkeypatch.setattr(signal_handlers, "monotonic", clock)
     monkeypatch.setattr(push, "monotonic", clock)
     monkeypatch.setattr(push, "_BATCH", 1)
@@ -271,8 +271,7 @@ def test_a_redis_that_answers_slowly_is_spared_too(
     began = clock()
     waits: AbstractContextManager[None] = nullcontext()
     if is_redis:
-        for name in ("send", "send_each"):
-            monkeypatch.setattr(executor, name, partial(slow, getattr(executor, name)))
+        monkeypatch.setattr(executor, "send_request", partial(slow, executor.send_request))
     else:
         waits = connection.execute_wrapper(slow)
     with waits:

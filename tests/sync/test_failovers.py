@@ -16,14 +16,14 @@ from django_zrank.exceptions import IndexUnavailable, IndexUnhealthy
 from django_zrank.models import Batch, Mark
 from django_zrank.sync import drain as drains
 from django_zrank.sync import marks
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain
 from django_zrank.sync.health import Status, examine, repair
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from tests.links import Link
-from tests.model.broken import locked_anyway
+from tests.recoding import locked_anyway
 from tests.sentinels import Sentinels
 from tests.servers import RedisServer
 from tests.sync.conftest import change_all, refused_within, use_redis

@@ -23,8 +23,10 @@ from django_zrank.sync import drain as drain_module
 from django_zrank.sync import marks, signal_handlers
 from django_zrank.sync import push as push_module
 from django_zrank.sync.drain import drain, drain_soon
+from django_zrank.sync.health import Status, examine, repair
 from django_zrank.sync.marks import named_by, waiting_marks
 from django_zrank.sync.rebuild import rebuild
+from tests.dumps import dump, restore
 from tests.sync.capturing import only
 from tests.sync.mirror import assert_mirrors, contents
 from tests.testapp.models import Nickname, Player
@@ -199,6 +201,36 @@ def test_a_member_at_fault_keeps_no_other_waiting(
     assert left() == [[str(at_fault)]]
     assert set(contents(PlayerAscending)) == {str(one.pk) for one in players} - {str(at_fault)}
     assert "this one" in caplog.text
+
+
+def test_a_replay_goes_on_until_the_marks_that_replace_them_are_processed(
+    players: list[Player], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is behind lacks what they lead to. A drain replaces one, and stops at its limit."""
+    store, before, at_fault = Store.of(INDEX), dump(Store.of(INDEX).client), players[7].pk
+    drain(INDEX)
+    restore(store.client, before)
+    store.client.hset(store.keys.meta, "server", "old/history")  # as after a restart
+    repair(INDEX)
+    read = push_module.read
+
+    def choke(index: Any, pks: Any, *stores: Any) -> Any:
+        if at_fault in (pks := list(pks)):
+            raise ArithmeticError("this one")
+        return read(index, pks, *stores)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(push_module, "read", choke)
+        assert drain(INDEX, limit=15) == 15
+    assert (len(left()), len(contents(PlayerAscending))) == (5, 15)
+    assert examine(INDEX) is Status.BEHIND
+    # Another server is trusted before they are processed: they belong to its replay, too.
+    store.client.hset(store.keys.meta, "server", "another/history")
+    repair(INDEX)
+    assert examine(INDEX) is Status.BEHIND
+    drain(INDEX)
+    assert_mirrors(PlayerAscending)
+    assert examine(INDEX) is Status.HEALTHY
 
 
 def test_of_two_processes_one_replaces_them(players: list[Player]) -> None:

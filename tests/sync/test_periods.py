@@ -90,6 +90,7 @@ def test_a_week_and_a_month_by_the_zone_of_the_board(
     assert_boards()
 
 
+@pytest.mark.part("write_behind")
 @pytest.mark.parametrize("page", ZONES[1:2], indirect=True)
 def test_the_best_result_of_a_week(page: ModuleType, declare: Callable[..., type[RankIndex]]) -> None:
     index: Any = declare(page.Weekly, "-points", facets=("week",), write_behind="best")

@@ -11,7 +11,7 @@ from django.db import connections
 from redis import Redis
 
 from django_zrank import store as store_module
-from django_zrank.queries.request import Call
+from django_zrank.queries.request import Request
 from django_zrank.redis import executor
 from django_zrank.redis.scripts import Script
 from django_zrank.store import Store
@@ -54,14 +54,14 @@ def population(zrank: Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     """A function that lets something happen, once, between the first two calls of a script; returns the calls."""
-    send = executor.send
+    send_request = executor.send_request
 
     def arrange(script: str, happen: Callable[[], Any]) -> list[str]:
         calls: list[str] = []
 
-        def one(client: Any, call: Call) -> Any:
-            reply = send(client, call)
-            if isinstance(call.command, Script) and call.command.name == script:
+        def one(client: Any, request: Request) -> list[Any]:
+            replies = send_request(client, request)
+            if script in [call.command.name for call in request.calls if isinstance(call.command, Script)]:
                 calls.append(script)
                 if len(calls) == 1:
                     try:
@@ -69,9 +69,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
                     finally:
                         if current_thread() is not main_thread():
                             connections.close_all()  # nobody else closes what this thread has opened
-            return reply
+            return replies
 
-        monkeypatch.setattr(executor, "send", one)
+        monkeypatch.setattr(executor, "send_request", one)
         return calls
 
     return arrange

@@ -16,8 +16,7 @@ from django_zrank.exceptions import NotBuilt
 from django_zrank.signals import push_failed, pushed
 from django_zrank.store import Store
 from django_zrank.sync import push as module
-from django_zrank.sync.breaker import breaker
-from django_zrank.sync.in_step import InStep
+from django_zrank.sync.in_step import InStep, breaker
 from django_zrank.sync.push import push, try_push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
@@ -231,7 +230,7 @@ def test_a_kept_token_is_given_up_with_its_build(round_trips: list[str]) -> None
     save("a", 3)
     assert round_trips == ["begin_write", "apply_changes"]
     former = begin_write(Store.of(INDEX))._replace(build="former")
-    module._kept.keep(module._place(INDEX), (0.0, former))
+    module._kept.keep((INDEX.name, INDEX.get_using()), (0.0, former))
     round_trips.clear()
     save("a", 4)
     assert round_trips == ["apply_changes", "begin_write", "apply_changes"]

@@ -33,8 +33,8 @@ from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
-from tests.model.broken import recoded
 from tests.rankings import answer_by_sql
+from tests.recoding import recoded
 from tests.sync.capturing import table
 from tests.sync.mirror import contents
 from tests.testapp.models import Competitor, Guild, Player, Ticket

@@ -29,6 +29,7 @@ from .parts import PARTS, ROOT, delete, with_dependents
 OF_THE_WHOLE = (
     "tests/benchmarks",
     "tests/example",
+    "tests/mutations",
     "tests/outside/test_installed_apps.py",
     "tests/test_docs.py",
     "tests/test_tutorial.py",

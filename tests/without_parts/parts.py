@@ -172,6 +172,10 @@ PARTS: Final = {
         (
             "django_zrank/write_behind",
             "django_zrank/sync/flush.py",
+            "tests/model/broken.py",
+            "tests/model/test_code.py",
+            "tests/model/test_guards.py",
+            "tests/model/test_model.py",
             "tests/outside/test_erase.py",
             "tests/outside/test_missing_keys.py",
             "tests/outside/test_refused_commands.py",

@@ -116,7 +116,7 @@ def import_everything() -> None:
     from django.utils.module_loading import import_string
 
     import django_zrank
-    from django_zrank.hooks import companions, fallbacks
+    from django_zrank.extension import companions, fallbacks
 
     assert Path(django_zrank.__file__).is_relative_to(Path.cwd()), django_zrank.__file__
     for module in pkgutil.walk_packages(django_zrank.__path__, "django_zrank."):

@@ -14,22 +14,23 @@ from ..base import ZRankCommand
 
 class Command(ZRankCommand):
     help = (
-        "Installs the triggers that record changes, as migrate does, and drops those that only former declarations "
-        "of the same indexes needed, once the new one is built. Before you remove the app, stop sync_zrank and run it "
-        "with --drop: a trigger without its table fails every write."
+        "Creates the triggers that record changes, as migrate does, and drops outdated ones if the live build is of "
+        "the current declaration. Before you uninstall django-zrank, stop sync_zrank and run this command with --drop: "
+        "triggers without django-zrank's tables make every write fail."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--database",
             choices=tuple(connections),
-            help="One database, with what its other aliases need. Default: all databases.",
+            help="Only this database. Default: all databases.",
         )
         action = parser.add_mutually_exclusive_group()
         action.add_argument(
             "--check",
             action="store_true",
-            help="Change nothing; exit with 1 if a trigger is missing or outdated, or another release has the index.",
+            help="Change nothing; exit with status 1 if a trigger is missing or outdated, or if an index belongs to "
+            "another release.",
         )
         action.add_argument(
             "--drop",
@@ -40,7 +41,7 @@ class Command(ZRankCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [options["database"]] if options["database"] else list(connections)
         if amiss := [alias for alias in aliases if not self.do(alias, **options)]:
-            raise CommandError(f"Capture is not complete in: {', '.join(amiss)}.")
+            raise CommandError(f"Not complete in: {', '.join(amiss)}.")
 
     def do(self, alias: str, **options: Any) -> bool:
         """Act on one database. Return True if its triggers are complete afterwards."""

@@ -27,7 +27,7 @@ _NOUNS: Final = {
 
 class Command(ZRankCommand):
     help = (
-        "Removes the primary key of one member from all that Redis and the database store of an index. Its row must be "
+        "Removes the primary key of a member from everything that django-zrank stores for an index. Its row must be "
         "deleted, or have left the queryset of the index."
     )
 
@@ -51,7 +51,7 @@ class Command(ZRankCommand):
         removed = ", ".join(
             f"{number} {pluralize(number, _NOUNS[kind])}" for kind, number in erased.removed.items()
         )
-        self.say(f"{erased.index}: removed {erased.member}: {removed or 'it was nowhere'}")
+        self.say(f"{erased.index}: removed {erased.member}: {removed or 'nothing was found'}")
         for kind, until in erased.remains.items():
             when = (
                 f"until {until:%Y-%m-%d %H:%M:%S %Z}".rstrip()

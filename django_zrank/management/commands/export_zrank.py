@@ -38,7 +38,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 class Command(ProgressCommand):
     help = (
         "Writes the rank, primary key and score of each member of a ranking, best first, as CSV, as of a single "
-        "moment. Exits with 1, and writes nothing, if the ranking keeps changing while it is read."
+        "moment. Exits with status 1, and writes nothing, if the ranking keeps changing while it is read."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -58,7 +58,7 @@ class Command(ProgressCommand):
             type=int,
             default=2,
             metavar="N",
-            help="How many times to read the ranking again if it has changed meanwhile. Default: 2.",
+            help="How many times to read the ranking again if it has changed in the meantime. Default: 2.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

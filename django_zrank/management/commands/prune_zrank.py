@@ -23,12 +23,10 @@ class Command(ZRankCommand):
         parser.add_argument(
             "name",
             nargs="*",
-            help="Names of former indexes. Their keys are removed even if no database here knows of their build. "
-            "Default: every name that a database knows and no index has.",
+            help="Names of former indexes. Their keys are removed even if no database here knows their build. "
+            "Default: all that a database has recorded and that are no longer registered.",
         )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="Show what would be removed, and do nothing."
-        )
+        parser.add_argument("--dry-run", action="store_true", help="Only show what would be removed.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         named, dry_run = options["name"], options["dry_run"]
@@ -39,7 +37,7 @@ class Command(ZRankCommand):
         moved = [] if named else list(find_departed())
         done = "would be removed" if dry_run else "removed"
         if not (names or moved):
-            self.say("Nothing is left over.")
+            self.say("There is nothing to remove.")
         for index, alias in moved:
             self.report_rows(index.name, alias, leave(index, alias, dry_run=dry_run), done)
         for name in names:
@@ -53,14 +51,14 @@ class Command(ZRankCommand):
         if left.pending:
             whose = f"{left.pending} member{pluralize(left.pending)}"
             self.say(
-                f"{left.index}: left as it is: scores of {whose} are in no column yet. The release that "
-                f"declared it writes them by sync_zrank. To give them up: prune_zrank {left.index}"
+                f"{left.index}: kept, because scores of {whose} are pending. Run sync_zrank with the release "
+                f"that declared it; to give them up, run prune_zrank {left.index}"
             )
             return
         if left.foreign and not named:
             self.say(
-                f"{left.index}: its keys in Redis are kept, as no database here knows of their build. "
-                f"If they are not another project's: prune_zrank {left.index}"
+                f"{left.index}: its keys in Redis are kept, because no database here knows their build. "
+                f"If they aren't another project's, run prune_zrank {left.index}"
             )
         else:
             self.say(f"{left.index}: {left.keys} key{pluralize(left.keys)} in Redis {done}")

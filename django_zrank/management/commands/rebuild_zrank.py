@@ -16,11 +16,11 @@ from ..base import ProgressCommand
 
 
 class Command(ProgressCommand):
-    help = "Builds indexes from the database. Readers see the old one until the new one is complete."
+    help = "Rebuilds indexes from the database. Readers see the old build until the new one is complete."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--dry-run", action="store_true", help="Show what would be done, and do nothing.")
+        parser.add_argument("--dry-run", action="store_true", help="Only show what would be done.")
         parser.add_argument(
             "--batch-size",
             type=int,
@@ -31,7 +31,7 @@ class Command(ProgressCommand):
         parser.add_argument(
             "--discard-pending",
             action="store_true",
-            help="Give up scores that began in Redis and are in no column yet, if the index was in another database.",
+            help="Give up write-behind scores that are pending for the database in which the index was before.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 
 from ...declaration import Index
 from ...exceptions import ZRankError
-from ...hooks import companions
+from ...extension import companions
 from ...sync.health import Status, examine, obstacle
 from ...sync.watch import Synced, sync, watch
 from ..base import IndexCommand
@@ -28,18 +28,16 @@ _INTERVALS: Final = (0.001, 3600)
 
 
 class Command(IndexCommand):
-    help = (
-        "Brings indexes up to date with the database: repairs those that aren't healthy, and processes marks."
-    )
+    help = "Applies waiting changes to Redis, and repairs indexes that aren't healthy. With --watch, it is the worker."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--watch", action="store_true", help="Go on until SIGTERM or SIGINT.")
+        parser.add_argument("--watch", action="store_true", help="Keep running until SIGTERM or SIGINT.")
         parser.add_argument(
             "--interval",
             type=float,
             default=0.5,
-            help="With --watch: seconds between two polls, while nothing changes, up to 3,600. Default: 0.5.",
+            help="With --watch: seconds between polls while nothing changes, up to 3,600. Default: 0.5.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -18,11 +18,11 @@ from ..base import ProgressCommand
 
 
 class Command(ProgressCommand):
-    help = "Compares indexes with the database, member by member. Exits with 1 if one is not right."
+    help = "Compares indexes with the database, member by member. Exits with status 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--repair", action="store_true", help="Repair what is wrong.")
+        parser.add_argument("--repair", action="store_true", help="Repair the differences.")
         parser.add_argument("--json", action="store_true", help="Print one JSON document, for programs.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,7 +45,7 @@ class Command(ProgressCommand):
         leftovers = find_leftovers({index.get_using() for index in indexes})
         for name, databases in leftovers.items():
             where = ", ".join(databases)
-            self.say(f"{name}: no such index any more, but rows of it in {where}: see prune_zrank")
+            self.say(f"{name}: no longer registered, but has rows in {where}: run prune_zrank")
         wrong = [document["index"] for document in documents if not document["ok"]]
         if options["json"]:
             found = [{"index": name, "databases": databases} for name, databases in leftovers.items()]
@@ -64,7 +64,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield "not compared"
     elif not report.drift:
         members = report.members
-        yield f"{members} member{pluralize(members)}, as the database has {pluralize(members, 'it,them')}"
+        yield f"{members:,} member{pluralize(members)}, as the database has {pluralize(members, 'it,them')}"
     for kind, drift in report.drifts.items():
         if drift.count:
             examples = ", ".join(

@@ -99,31 +99,39 @@ if call then
   redis.call('SET', once, call, 'EX', keep)
 end
 
-local new, entering = {}, {}
-if operation == 'sum' then
-  note_held(meta, pending, rule, held)
-  add_pending(pending, members, changes)
-end
+-- What becomes pending: of best scores, only those that are better.
+local gaining, gains, entering = {}, {}, {}
 for n, member in ipairs(members) do
   local score = done[n + 1]
-  if operation == 'last' or is_best and tonumber(scores[n]) ~= tonumber(score) then
-    new[#new + 1], new[#new + 2] = member, changes[n]
+  if not is_best or tonumber(scores[n]) ~= tonumber(score) then
+    gaining[#gaining + 1], gains[#gains + 1] = member, changes[n]
   end
   for name in rankings_of(names_of(known[n], 0)) do
     local list = list_of(entering, name)
     list[#list + 1], list[#list + 2] = score, member
   end
 end
+if gaining[1] then
+  note_held(meta, pending, rule, held)
+end
+if operation == 'sum' then
+  add_pending(pending, gaining, gains)
+end
 if change_rankings(live, {}, entering, 0) then
   redis.call('HSET', meta, 'behind', 'rebuild') -- a ranking was evicted
 end
-if new[1] then
-  note_held(meta, pending, rule, held)
+if operation ~= 'sum' and gaining[1] then
+  local new = {}
+  for n, member in ipairs(gaining) do
+    new[2 * n - 1], new[2 * n] = member, gains[n]
+  end
   write_all('HSET', pending, new)
 end
-if building then
+-- A build gets no other changes. The live score may be better only because it is outdated, and the build may have a newer
+-- row, whose marks are deleted with those that the rebuild has listed.
+if building and gaining[1] then
   local shadow = root_of(building, live, build)
-  known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(members)) or {}
-  change_rankings(shadow, {}, changed_everywhere(shadow, members, known, operation, changes), 0)
+  known = memberships and redis.call('HMGET', memberships_key(shadow), unpack(gaining)) or {}
+  change_rankings(shadow, {}, changed_everywhere(shadow, gaining, known, operation, gains), 0)
 end
 return done

@@ -21,5 +21,5 @@ def test_a_declaration_is_refused_where_the_part_is_missing(
     found = [message for message in run_checks(tags=["zrank"]) if message.id == "zrank.E024"]
     assert len(found) == (not is_there)
     for message in found:
-        assert message.msg.endswith(".ranking_method is 'dense'.")
+        assert message.msg.endswith(".ranking_method can't be 'dense'.")
         assert message.hint == "Choose one of 'ordinal', 'competition': 1234, 1224."

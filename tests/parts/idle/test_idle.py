@@ -404,7 +404,7 @@ def test_a_change_that_is_made_does_not_fail_by_its_touch(
     (video,) = make(20)
     with mock.patch.object(extension, "touch", side_effect=error):
         assert videos.scores.increment(video, 5) == 5
-    assert "not noted for idle" in caplog.text
+    assert "not recorded for idle" in caplog.text
     assert contents(videos) == {str(video.pk): 5}
 
 

@@ -10,7 +10,7 @@ from tests.test_checks import Case, assert_found, assert_starts, declaring
 
 DECLARATIONS = [
     *(
-        declaring("zrank.E039", f"shards {shards!r}", f"Wrong.shards is {shards!r}", shards=shards)
+        declaring("zrank.E039", f"shards {shards!r}", f"Wrong.shards can't be {shards!r}", shards=shards)
         for shards in (0, 1025, -1, 2.0, True, "16", None)
     ),
     declaring("zrank.E040", "long names of shards", "of a shard is too long", name="x" * 250, shards=2),

@@ -23,7 +23,7 @@ from django_zrank.shards.queries import COUNT_BEFORE
 from django_zrank.shards.reader import ShardedReader
 from django_zrank.store import Store
 from django_zrank.sync import signal_handlers
-from django_zrank.sync.breaker import breaker
+from django_zrank.sync.in_step import breaker
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import reset
 from tests.parts.shards.test_sharded import forget_trust

@@ -63,6 +63,15 @@ def test_parts_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert index.holder_of("7") is index.holders[shard_of("7", 3)]
 
 
+def test_a_shard_has_nothing_that_its_index_has_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows from a declaration is kept with it, and may be about its own name or its own keys."""
+    monkeypatch.setattr(PlayerRank, "shards", 2)
+    index = PlayerRank()
+    assert index.layout == index.finding
+    vars(index)["kept"] = "of the whole"
+    assert vars(index.shard("player/2:0.1")).keys() == {"model", "name", "declared", "holders"}
+
+
 @pytest.mark.parametrize(("count", "index"), [*zip(COUNTS, cycle(FACETED), strict=False)])
 def test_every_verb_answers_as_sorted_lists_do(count: int, index: type[RankIndex]) -> None:
     divided = sharded(index, count)

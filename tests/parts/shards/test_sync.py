@@ -32,20 +32,19 @@ from django_zrank.shards import routing
 from django_zrank.signals import drained, push_failed, rebuilt
 from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
-from django_zrank.sync.breaker import breaker
 from django_zrank.sync.drain import drain, drain_soon
 from django_zrank.sync.gauges import read_gauges
 from django_zrank.sync.health import Status, examine, examine_holder, repair
-from django_zrank.sync.in_step import InStep
+from django_zrank.sync.in_step import InStep, breaker
 from django_zrank.sync.leftovers import find_leftovers, prune
 from django_zrank.sync.marks import waiting_marks
 from django_zrank.sync.push import push, try_push
-from django_zrank.sync.rebuild import rebuild, rebuild_holders
+from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync, reset, settings_for
 from tests.clusters import Cluster
-from tests.model.broken import locked_anyway
+from tests.recoding import locked_anyway
 from tests.servers import wait_for
 from tests.sync.capturing import table
 from tests.sync.interruptions import just_before
@@ -331,7 +330,7 @@ class TestOneShardIsAway:
 
         self.is_away = False
         just_before(monkeypatch, Store, "swap_rebuilt", mark_all)
-        rebuild_holders(players, [lost])
+        rebuild(players, holders=[lost])
         assert set(contents(lost).values()) != {50}
         assert examine_holder(lost) is Status.UNKNOWN_BUILD
         sync(players)
@@ -644,7 +643,7 @@ def test_a_release_with_another_number_works_off_no_mark(
 def test_former_shards_go_though_the_new_ones_were_built_one_by_one(players: RankIndex) -> None:
     split(PlayerAscending, 2)
     for part in players.holders:
-        rebuild_holders(players, [part])
+        rebuild(players, holders=[part])
     Build.objects.create(index=f"{players.name}/4:0.0")  # of a release that begins to build
     sync(players)
     rows = Build.objects.filter(index__startswith=players.name)
@@ -851,7 +850,7 @@ def test_whatever_happens(
             save()
 
     def part() -> None:
-        rebuild_holders(index, [chance.choice(index.holders)])
+        rebuild(index, holders=[chance.choice(index.holders)])
 
     does: dict[str, Callable[[], Any]] = {
         "save": save,

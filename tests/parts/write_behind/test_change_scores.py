@@ -315,6 +315,22 @@ def test_a_change_that_waits_is_better_than_the_score_of_another_build(
     assert pending(scores) == {"2": waits}
 
 
+@pytest.mark.parametrize(
+    ("operation", "change", "built"),
+    [("max", 40, 10), ("max", 60, 60), ("min", 70, 90), ("min", 40, 40), ("last", 40, 40)],
+)
+def test_a_rebuild_gets_what_is_pending(
+    zrank: Redis, store: PendingStore, operation: str, change: int, built: int
+) -> None:
+    """It may have a row that is newer than the live score, and no worse change would leave a mark of it."""
+    scores, row = ruled(store.name, PLAIN, f"{operation}:level:0"), 90 if operation == "min" else 10
+    build(scores, "outdated", {"1": 50, "2": 50})
+    assert start(scores, "next")
+    assert load_rows(scores, "next", [Change("1", row), Change("2", row)])
+    assert ask(scores, {"1": change, "2": 50}).outcome == "done"
+    assert scores_of(zrank, shadow(scores, "next")) == {"1": built, "2": 50 if operation == "last" else row}
+
+
 @pytest.mark.parametrize("operation", ["max", "min", "last"])
 @pytest.mark.parametrize(("score", "change"), [(2, 101), (2, -101), (200, 150), (-200, -150)])
 def test_a_score_that_is_set_stays_in_the_range(

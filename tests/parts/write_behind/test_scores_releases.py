@@ -68,7 +68,7 @@ def test_what_is_pending_when_write_behind_is_removed_is_flushed(
     due = {"due": is_due} if watched else {}
     assert sync(new, **due).worked["write_behind"] == 2
     assert column(new) == {str(first): 5, str(second): 8, str(third): 2} == contents(new)
-    assert "2 scores that began in Redis" in caplog.text
+    assert "2 pending scores" in caplog.text
     # Of a process that still runs the release before: it would be flushed by nobody, one day.
     with pytest.raises(NotBuilt, match="another declaration"):
         counted.scores.increment(third)
@@ -280,7 +280,7 @@ def test_an_index_is_not_pruned_before_its_scores_are_in_the_column(
     registry.unregister(counted)
     try:
         call_command("prune_zrank")
-        assert "scores of 1 member are in no column yet" in capsys.readouterr().out
+        assert "scores of 1 member are pending" in capsys.readouterr().out
         registry.register(counted)
         assert sync(counted).worked["write_behind"] == 1
         assert column(counted)[str(first)] == 5

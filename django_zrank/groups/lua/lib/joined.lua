@@ -40,40 +40,47 @@ local function uncount(joined, counts, members)
   change_counts(counts, changes)
 end
 
+-- Those of the names for which 'is_kept' has true.
+local function only(names, is_kept)
+  local found = {}
+  for name in string.gmatch(names, '%Z+') do
+    if is_kept[name] then
+      found[#found + 1] = name
+    end
+  end
+  return table.concat(found, '\0')
+end
+
 -- Count members that join, each given once, by the rankings of these facets that they are in. Names of facets are joined by
 -- NUL bytes. Members that are in none are not counted.
 local function count_in(joined, counts, memberships, members, facets, width)
-  local is_counted, kept, changes, set = {}, {}, {}, {}
+  local is_counted, having, names_by_member, kept, changes, set, last = {}, {}, {}, {}, {}, {}, 0
   for facet in string.gmatch(facets, '%Z+') do
     is_counted[facet] = true
   end
-  -- Many members have the same values, and even more have one of them.
   local is_kept = setmetatable({}, {__index = function(known, name)
     known[name] = is_counted[string.match(name, '[^:]*')] or false
     return known[name]
   end})
-  local function kept_of(names)
-    local found = {count = 0}
-    for name in string.gmatch(names, '%Z+') do
-      if is_kept[name] then
-        found[#found + 1] = name
-      end
-    end
-    found.names = table.concat(found, '\0')
-    kept[names] = found
-    return found
-  end
   for i, membership in ipairs(redis.call('HMGET', memberships, unpack(members))) do
     local names = membership and names_of(membership, width) or ''
-    local found = kept[names] or kept_of(names)
-    if found[1] then
-      found.count = found.count + 1
-      set[#set + 1], set[#set + 2] = members[i], found.names
-    end
+    having[names] = (having[names] or 0) + 1
+    names_by_member[i] = names
   end
-  for _, found in pairs(kept) do
-    for _, name in ipairs(found) do
-      changes[name] = (changes[name] or 0) + found.count
+  for names, count in pairs(having) do -- many have the same
+    local is_whole = true
+    for name in string.gmatch(names, '%Z+') do
+      if is_kept[name] then
+        changes[name] = (changes[name] or 0) + count
+      else
+        is_whole = false
+      end
+    end
+    kept[names] = is_whole and names or only(names, is_kept)
+  end
+  for i, names in ipairs(names_by_member) do
+    if kept[names] ~= '' then
+      set[last + 1], set[last + 2], last = members[i], kept[names], last + 2
     end
   end
   write_all('HSET', joined, set)

@@ -2,10 +2,11 @@
 -- Return the reply of a script that reads members with the memberships of these, as of the same moment.
 --
 -- It follows the script, which is the function answer() here, and whose name is 'name'. KEYS and ARGV are that script's.
+-- A command is called in the same way.
 -- Returns {its reply, the stored members in it, the membership of each, or nil}
 -- Cost  O(members)
 
-local is_short = name == 'sample_nearby' -- its members are bare primary keys
+local is_short = name == 'sample_nearby' or name == 'ZRANGE' -- their members are bare primary keys
 local reply, found, count = answer(), {}, 0
 
 local function add(list, first, step)
@@ -18,7 +19,9 @@ local function add(list, first, step)
   end
 end
 
-if name == 'read_page' then
+if name == 'ZRANGE' then
+  add(reply, 1, 2)
+elseif name == 'read_page' then
   add(reply[6] or {}, 1, 2)
 elseif name == 'read_ranks' then
   for i = 2, #reply do
@@ -28,7 +31,7 @@ elseif name == 'read_placements' then
   add(reply, 2, #reply + 1) -- one member
 elseif name == 'count_before' then
   add(ARGV, 7, 2)
-elseif is_short then
+elseif name == 'sample_nearby' then
   add(reply, 9, 3)
 else -- the cards of a draw have ranks if there is a method
   add(reply[6] or {}, 3, ARGV[5] == '' and 2 or 3)
