@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
@@ -116,8 +117,11 @@ class _Selection:
     def source(self) -> Any:
         """The statement without its columns. Where it is the same for two querysets, they have the same rows. Raises
         ``EmptyResultSet``."""
-        _, sql, parameters = self.statement
-        return sql.partition(" FROM ")[2], [(type(value), value) for value in parameters]
+        compiler, sql, parameters = self.statement
+        table = compiler.quote_name_unless_alias(self.index.model._meta.db_table)
+        # Columns may have a FROM, too: EXTRACT(EPOCH FROM "table"."column").
+        *_, source = re.split(rf" FROM {re.escape(table)}(?!\.)", sql, maxsplit=1)
+        return source, [(type(value), value) for value in parameters]
 
     def among(self, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
         """Return the rows that are of these members."""
