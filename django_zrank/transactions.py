@@ -3,7 +3,7 @@ one snapshot if the database supports it; and those that are open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from time import monotonic, sleep
@@ -41,6 +41,8 @@ _OPCODES: Final = 10_000
 """Instructions of SQLite between two looks at the clock: less than a millisecond."""
 
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
+Given = TypeVar("Given")
 
 
 def briefly(
@@ -71,13 +73,30 @@ def retry(work: Callable[[], Answer], *, patience: float = PATIENCE) -> Answer:
     ``patience`` seconds; then :exc:`Busy` is raised."""
     deadline = monotonic() + patience
     while True:
-        try:
+        with _until(deadline):
             return work()
-        except OperationalError as error:
-            if not _is_passing(error):
-                raise
-            if monotonic() >= deadline:
-                raise Busy(str(error).strip()) from error
+
+
+def retry_steps(
+    make: Callable[[], Generator[Asked, Given, Answer]], *, patience: float = PATIENCE
+) -> Generator[Asked, Given, Answer]:
+    """Take the steps that ``make()`` returns, and begin again with the first one where :func:`retry` tries again."""
+    deadline = monotonic() + patience
+    while True:
+        with _until(deadline):
+            return (yield from make())
+
+
+@contextmanager
+def _until(deadline: float) -> Iterator[None]:
+    """Suppress what passes, after a pause; raise :exc:`Busy` after the deadline."""
+    try:
+        yield
+    except OperationalError as error:
+        if not _is_passing(error):
+            raise
+        if monotonic() >= deadline:
+            raise Busy(str(error).strip()) from error
         sleep(_PAUSE)
 
 

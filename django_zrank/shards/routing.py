@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..builds import keep
 from ..declaration import Index
 from ..models import Batch, Build
 from ..store import Change
-from ..sync.drain import Drain, built
+from ..sync.drain import Drain, Writing, built
 from ..sync.in_step import InStep
 from ..sync.marks import Seen, Written, batch_of, count_named, delete, lock, note_trace
 from ..sync.push import Push
@@ -42,12 +42,16 @@ class _Push(Push):
         self.astray: set[Index] = set()
         """The shards of the members, in both spellings."""
 
-    def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
-        found, asked = super().find(declared, pks), set(map(declared.to_text, pks))
+    def find(
+        self, declared: Index, pks: list[Any], found: Iterable[Sequence[Any]] | None = None
+    ) -> dict[Index, list[Any]]:
+        changes, asked = super().find(declared, pks, found), set(map(declared.to_text, pks))
         self.astray.update(
-            shard for shard, own in found.items() if not asked.issuperset(Change(*one).member for one in own)
+            shard
+            for shard, own in changes.items()
+            if not asked.issuperset(Change(*one).member for one in own)
         )
-        return found
+        return changes
 
 
 class _Router(Drain):
@@ -55,7 +59,7 @@ class _Router(Drain):
 
     index: ShardedIndex
 
-    def write(self, named: list[tuple[Seen, Any]]) -> int:
+    def write(self, named: list[tuple[Seen, Any]]) -> Writing[int]:
         index, away = self.index, self.step.failed
         shards = index.place(named, lambda pair: index.to_text(pair[1]))
         led: dict[Seen, set[Index]] = {}
@@ -66,7 +70,7 @@ class _Router(Drain):
         if away and (mixed := [mark for mark, to in led.items() if len(to) > 1 and not to.isdisjoint(away)]):
             self.spread(mixed)
             named = [pair for pair in named if pair[0] not in {*mixed}]
-            return self.write(named) if named else 0
+            return (yield from self.write(named)) if named else 0
         pks: dict[Index, set[Any]] = {
             shard: {pk for _, pk in own} for shard, own in shards.items() if shard not in away
         }
@@ -74,7 +78,7 @@ class _Router(Drain):
         push.write(pks)
         self.step.require()
         if not push.astray.isdisjoint(away) and len(led) > 1:  # perhaps because of one mark
-            return self.process_halves([*led])
+            return (yield from self.process_halves([*led]))
         together: dict[frozenset[Index], list[Seen]] = {}
         for mark, to in led.items():
             together.setdefault(frozenset(to), []).append(mark)

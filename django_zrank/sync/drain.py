@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from itertools import accumulate, chain, groupby, islice
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
@@ -54,6 +54,12 @@ _REST: Final = 20
 """Back-off: 20 times the last drain's duration, at most 60 s."""
 
 
+Result = TypeVar("Result")
+
+Writing: TypeAlias = Generator[Collection[Any], Push, Result]
+"""Steps that yield the primary keys of members to be written to an index, and get the push that has written them."""
+
+
 def drain(
     index: Index, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
 ) -> int:
@@ -69,8 +75,56 @@ def drain(
     stays locked for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction, where
     an old snapshot might be read.
     """
+    return alone(index, drain_steps(index, limit=limit, batch_size=batch_size, patience=patience))
+
+
+def drain_steps(
+    index: Index, *, limit: int | None = None, batch_size: int = BATCH_SIZE, patience: float = PATIENCE
+) -> Writing[int]:
+    """The steps of :func:`drain`."""
     refuse_transaction(index.get_using(), "Draining")
-    return draining(index, batch_size, patience).run(limit)
+    return (yield from draining(index, batch_size, patience).steps(limit))
+
+
+def alone(index: Index, steps: Writing[Result]) -> Result:
+    """Return the result of steps, or raise what they raise."""
+    (outcome,) = in_step({index: steps}).values()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def in_step(several: Mapping[Index, Writing[Result]]) -> dict[Index, Result | Exception]:
+    """Take the steps of several indexes of a database together: what they yield is written by one push, so that rows
+    that several indexes rank are read once. Return the result of each, or what it has raised."""
+    done: dict[Index, Result | Exception] = {}
+    outcomes: dict[Index, Any] = dict.fromkeys(several)
+    while outcomes:
+        asked: dict[Index, Collection[Any]] = {}
+        for index, outcome in outcomes.items():
+            go_on = several[index].throw if isinstance(outcome, Exception) else several[index].send
+            try:
+                asked[index] = go_on(outcome)
+            except StopIteration as end:
+                done[index] = end.value
+            except Exception as error:  # noqa: BLE001 - of one index
+                done[index] = error
+        outcomes = _written(asked)
+    return done
+
+
+def _written(members: Mapping[Index, Collection[Any]]) -> dict[Index, Push | Exception]:
+    """Return the push that has written members to each index, or the reason why it couldn't."""
+    if not members:
+        return {}
+    try:
+        push = Push(InStep(members), noted=True)
+        push.write(members)
+    except Exception as error:  # noqa: BLE001 - perhaps of one declaration: the others are written without it
+        if len(members) == 1:
+            return dict.fromkeys(members, error)
+        return {index: _written({index: own})[index] for index, own in members.items()}
+    return {index: push.step.failed.get(index, push) for index in members}
 
 
 @divisible
@@ -98,6 +152,10 @@ class Drain:
 
     def run(self, limit: int | None, last: int = 0) -> int:
         """Process the marks beyond the id ``last``, about ``limit`` at most. Return their number."""
+        return alone(self.index, self.steps(limit, last))
+
+    def steps(self, limit: int | None, last: int = 0) -> Writing[int]:
+        """The steps of :meth:`run`."""
         behind = self.begin()
         self.last, done = last, 0
         for _ in range(2):  # the second time for marks that have replaced others
@@ -112,7 +170,7 @@ class Drain:
                     # Those of related rows first.
                     for is_named in (False, True):
                         if own := [mark for mark in some if (mark[1] in OF_MEMBERS) is is_named]:
-                            done += self.process(own)
+                            done += yield from self.process(own)
                     if self.share is not None or (limit is not None and done >= limit):
                         break
                 if self.share is not None:
@@ -143,18 +201,18 @@ class Drain:
             store.unlink_doomed()
             forget_batches(index, get_settings().keep_marks)
 
-    def process(self, marks: list[Seen]) -> int:
+    def process(self, marks: list[Seen]) -> Writing[int]:
         """Process marks of one kind. If one of its marks is at fault, the batch is halved until that one is alone: then
         it is logged and left."""
         try:
-            return self.apply(marks)
+            return (yield from self.apply(marks))
         except Exception as raised:  # whatever a declaration or a value raises
             is_of_all = isinstance(raised, (ZRankError, DatabaseError, InterfaceError))
             if is_of_all and not isinstance(raised, DataError):
                 raise
             error = raised
         if len(marks) > 1:
-            return self.process_halves(marks)
+            return (yield from self.process_halves(marks))
         pk, via, member = marks[0]
         if via == SEVERAL:
             return self.spread(marks)
@@ -163,15 +221,16 @@ class Drain:
         self.left[pk] = ()
         return 0
 
-    def process_halves(self, marks: list[Seen]) -> int:
+    def process_halves(self, marks: list[Seen]) -> Writing[int]:
         half = len(marks) // 2
-        return self.process(marks[:half]) + self.process(marks[half:])
+        done = yield from self.process(marks[:half])
+        return done + (yield from self.process(marks[half:]))
 
-    def apply(self, marks: list[Seen]) -> int:
+    def apply(self, marks: list[Seen]) -> Writing[int]:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those that fail the fence (see
         ``unmark()``) wait on."""
         if marks[0][1] not in OF_MEMBERS:
-            return self.expand(marks)
+            return (yield from self.expand(marks))
         if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
         parse = key_parser(self.index)
@@ -180,14 +239,12 @@ class Drain:
         named = [(mark, pk) for mark, own in texts.items() for text in own if (pk := pks[text]) is not None]
         nobody = [*texts.keys() - dict(named).keys()]
         done = discard(self.index, nobody, patience=self.patience) if nobody else 0
-        return done + (self.write(named) if named else 0)
+        return done + ((yield from self.write(named)) if named else 0)
 
-    def write(self, named: list[tuple[Seen, Any]]) -> int:
+    def write(self, named: list[tuple[Seen, Any]]) -> Writing[int]:
         """Write members, given with the marks that name them, and unmark."""
         pks = {pk for _, pk in named}
-        push = Push(self.step, noted=True)
-        push.write({self.index: pks})
-        self.step.require()
+        push = yield pks
         return self.unmark([*dict(named)], push.written[self.index], len(pks))
 
     def spread(self, marks: list[Seen]) -> int:
@@ -195,7 +252,7 @@ class Drain:
         self.has_expanded = bool(spread(self.index, marks, patience=self.patience)) or self.has_expanded
         return 0
 
-    def expand(self, marks: list[Seen]) -> int:
+    def expand(self, marks: list[Seen]) -> Writing[int]:
         """Replace marks of related rows by marks of the members that they lead to. Return their number.
 
         If it is killed in between, members have more marks than they need. No replay has left these, as batches name
@@ -220,7 +277,7 @@ class Drain:
         if self.share is not None:
             found = list(islice(found, self.share))
             if len(found) >= self.share:  # there may be more
-                return self.process_halves(marks) if len(marks) > 1 else 0
+                return (yield from self.process_halves(marks)) if len(marks) > 1 else 0
         self.has_expanded = bool(leave(index, found, patience=self.patience)) or self.has_expanded
         return discard(index, marks, patience=self.patience)
 

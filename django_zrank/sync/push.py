@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from secrets import token_hex
 from threading import local
@@ -20,7 +20,6 @@ from ..codec.units import Number
 from ..declaration import Index
 from ..exceptions import Busy, IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import timed
-from ..iteration import batched
 from ..queries.steps import Steps
 from ..recent import Recent
 from ..signals import push_failed
@@ -116,13 +115,11 @@ class Push:
     def write(self, members: Mapping[Index, Iterable[Any]], *, until: float = math.inf) -> None:
         """Write members. ``until``: the time after which no further batch is begun."""
         size = min(_BATCH, connections[self.using].features.max_query_params or _BATCH)
-        for chunk in batched([(index, pk) for index, own in members.items() for pk in own], size):
+        for todo in _batches(members, size):
             if monotonic() >= until:
-                logger.warning("%d members or more were not pushed, as Redis was slow to answer", len(chunk))
+                number = sum(map(len, todo.values()))
+                logger.warning("%d members or more were not pushed, as Redis was slow to answer", number)
                 break
-            todo: dict[Index, list[Any]] = defaultdict(list)
-            for index, pk in chunk:
-                todo[index].append(pk)
             self.write_batch(todo)
             failed = self.step.failed
             done = {
@@ -169,14 +166,17 @@ class Push:
         return epoch
 
     def read(self, todo: Mapping[Index, list[Any]], *, is_early: bool = False) -> dict[Index, list[Any]]:
-        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens.
-        ``is_early``: true if these are from before the commit."""
+        """Return what is to be written to each index. The rows of a declaration are read once, after all tokens; those
+        of several declarations, too, if one statement can read them. ``is_early``: true if the tokens are from before
+        the commit."""
         changes: dict[Index, list[Any]] = {index: [] for index in todo}
+        members = _declared(todo)
         require_synced(self.using)
-        for declared, pks in _declared(todo).items():
+        together = read_together(members)
+        for declared, pks in members.items():
             further = timed(declared)
             before = {one: one.before_rows(declared) for one in further} if self.saved is None else {}
-            found = self.find(declared, pks)
+            found = self.find(declared, pks, together.get(declared))
             changes |= found
             if further and any(score is None for own in found.values() for _, score, _ in own):
                 asked = [index for index in todo if index.declared is declared]
@@ -187,11 +187,13 @@ class Push:
             require_writable(self.using)
         return changes
 
-    def find(self, declared: Index, pks: list[Any]) -> dict[Index, list[Any]]:
-        """Return the changes of members, by the indexes that hold them."""
-        return declared.place(
-            read(declared, pks, *map(self.step.stores.__getitem__, declared.holders)), _MEMBER
-        )
+    def find(
+        self, declared: Index, pks: list[Any], found: Iterable[Sequence[Any]] | None = None
+    ) -> dict[Index, list[Any]]:
+        """Return the changes of members, by the indexes that hold them. ``found``: their rows; None to read them."""
+        stores = [self.step.stores[holder] for holder in declared.holders]
+        changes = read(declared, pks, *stores) if found is None else changes_of(declared, pks, found, *stores)
+        return declared.place(changes, _MEMBER)
 
     def apply(self, index: Index, changes: list[Any], refusals: dict[Index, int]) -> Steps[list[Any]]:
         """Return the members to be read again."""
@@ -223,6 +225,20 @@ class Push:
         return []
 
 
+def _batches(members: Mapping[Index, Iterable[Any]], size: int) -> Iterator[dict[Index, list[Any]]]:
+    """Yield members in batches, each of at most ``size`` of each declared index: in the same order, so that the rows of
+    members that several indexes rank are read once."""
+    placed: defaultdict[Index, list[tuple[Index, Any]]] = defaultdict(list)
+    for index, own in members.items():
+        placed[index.declared] += [(index, pk) for pk in own]
+    for at in range(0, max(map(len, placed.values()), default=0), size):
+        todo: defaultdict[Index, list[Any]] = defaultdict(list)
+        for pairs in placed.values():
+            for index, pk in pairs[at : at + size]:
+                todo[index].append(pk)
+        yield todo
+
+
 def _declared(members: Mapping[Index, list[Any]]) -> dict[Index, list[Any]]:
     """Return members by the indexes that are declared, which have their rows."""
     found: dict[Index, list[Any]] = {}
@@ -250,7 +266,7 @@ def known(index: Index, epoch: Epoch) -> Epoch:
 
 def forget(index: Index) -> None:
     """Let the next push to an index that was rebuilt read its queryset and its note again."""
-    rows.forget(index.declared)
+    rows.forget()
     builds.forget(index)
     _kept.forget((index.name, index.get_using()))
 
@@ -289,17 +305,32 @@ def try_push(
     return list({index.declared: None for index in push.written if index.declared not in watched})
 
 
+def read_together(members: Mapping[Index, list[Any]]) -> dict[Index, Iterable[Sequence[Any]]]:
+    """Return the rows of members of several indexes, of those that one statement can read."""
+    if len(members) == 1:
+        return {}
+    with timezone.override(None):
+        return rows.select_together(members)
+
+
 def read(index: Index, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
     in ``stores``, those of all its holders, what extensions read with the rows."""
     pks = list(pks)
+    with timezone.override(None):  # a request's would move the limits of __date and __year
+        return changes_of(index, pks, rows.select_among(index, pks), *stores)
+
+
+def changes_of(
+    index: Index, pks: Iterable[Any], found: Iterable[Sequence[Any]], *stores: Store
+) -> list[tuple[str, Number | None, bytes]]:
+    """Return what :func:`read` does, of the rows that were ``found``."""
     for store in stores:
         store.noted.clear()
     changes: dict[str, tuple[str, Number | None, bytes]] = {
         member: (member, None, b"") for member in map(index.to_text, pks)
     }
-    with timezone.override(None):  # a request's would move the limits of __date and __year
-        for change in rows.encode(index, rows.select_among(index, pks), stores):
-            # With the database's spelling of the key, which may find "bob" by "BOB".
-            changes[change[0]] = change
+    for change in rows.encode(index, found, stores):
+        # With the database's spelling of the key, which may find "bob" by "BOB".
+        changes[change[0]] = change
     return list(changes.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby, repeat
@@ -28,6 +29,7 @@ from django.db.models.expressions import OrderBy
 from django.template.defaultfilters import pluralize
 
 from ..capture.watched_tables import every_row
+from ..codec.fields import is_annotation
 from ..codec.kinds import kind_of
 from ..codec.units import is_queryable
 from ..conf import get_settings
@@ -96,16 +98,33 @@ _KEY: Final = object()
 
 
 class _Selection:
-    """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row."""
+    """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row.
+    ``columns``: those to read, by default the index's own."""
 
-    def __init__(self, index: Index) -> None:
-        self.index, self.rows = index, select(index)
+    def __init__(self, index: Index, columns: Sequence[str] = ()) -> None:
+        self.index, self.rows = index, select(index, columns=columns)
 
     @cached_property
     def statement(self) -> tuple[Any, str, Sequence[Any]]:
         """The compiler, the text and the parameters. Raises ``EmptyResultSet``."""
         compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(self.index.get_using())
         return compiler, *compiler.as_sql()
+
+    @property
+    def source(self) -> Any:
+        """The statement without its columns. Where it is the same for two querysets, they have the same rows. Raises
+        ``EmptyResultSet``."""
+        compiler, sql, parameters = self.statement
+        table = compiler.quote_name_unless_alias(self.index.model._meta.db_table)
+        # Columns may have a FROM, too: EXTRACT(EPOCH FROM "table"."column").
+        *_, source = re.split(rf" FROM {re.escape(table)}(?!\.)", sql, maxsplit=1)
+        return source, [(type(value), value) for value in parameters]
+
+    def among(self, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        """Return the rows that are of these members."""
+        if len(pks) == 1:
+            return self.read(pks[0])
+        return self.rows.filter(_among(self.index, pks))
 
     def read(self, pk: Any) -> Iterable[Sequence[Any]]:
         """Return the rows of one member."""
@@ -124,11 +143,15 @@ class _Selection:
         return compiler.results_iter([found])  # type: ignore[no-any-return]
 
 
-class _Kept(Recent[_Selection], local):
+class _Kept(Recent[Any], local):
     """Each thread has its own: compiling a queryset with a subquery changes it for a moment."""
 
 
 _kept = _Kept()
+"""The selections of indexes; and of several indexes, those that are read together."""
+
+_Shared = tuple[_Selection, Mapping[Index, Callable[[Sequence[Any]], Sequence[Any]]]]
+"""A selection for several indexes, and functions from its rows to those of each of them."""
 
 
 def key_parser(index: Index) -> Callable[[str | None], Any]:
@@ -136,9 +159,11 @@ def key_parser(index: Index) -> Callable[[str | None], Any]:
     from_text, vendor = index.from_text, connections[index.get_using()].vendor
 
     def parse(text: str | None) -> Any:
-        with suppress(ValueError):
+        try:  # suppress() takes longer than the rest
             pk = from_text(text)
-            return pk if is_queryable(pk, vendor) else None
+        except ValueError:
+            return None
+        return pk if is_queryable(pk, vendor) else None
 
     return parse
 
@@ -154,8 +179,9 @@ def _among(index: Index, pks: Sequence[Any]) -> Any:
     return ("pk__in", pks)
 
 
-def select(index: Index, *order_by: str | OrderBy) -> QuerySet[Any]:
-    """Return the ranked rows for ``encode()``, in this order: their primary keys, criteria and facet values.
+def select(index: Index, *order_by: str | OrderBy, columns: Sequence[str] = ()) -> QuerySet[Any]:
+    """Return the ranked rows for ``encode()``, in this order: their primary keys, criteria and facet values; or these
+    ``columns``.
 
     With a facet of several values, a member has consecutive rows, one for each combination. Values are joined outside
     of the declared queryset: one that selects members *with a certain tag* must not hide their other tags.
@@ -169,30 +195,81 @@ def select(index: Index, *order_by: str | OrderBy) -> QuerySet[Any]:
         ranked = index.get_ranked()
     if order_by or ranked.ordered:
         ranked = ranked.order_by(*order_by)
-    columns = [fastest(index, path) for path in _columns(index)]
+    read = [fastest(index, path) for path in columns or _columns(index)]
     further = {
         f"zrank_{name}_{at}": declared(index)[name].column(holder)
         for name in _reading(index)
         for at, holder in enumerate(index.holders)
     }
     if not further:
-        return ranked.values_list(*columns)
+        return ranked.values_list(*read)
     noting: QuerySet[Any] = ranked.annotate(**further)
-    return noting.values_list(*columns, *further)
+    return noting.values_list(*read, *further)
 
 
 def select_among(index: Index, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
-    selection = _kept.get(key) or _kept.keep(key, _Selection(index))
-    if len(pks) == 1:
-        return selection.read(pks[0])
-    return selection.rows.filter(_among(index, pks))
+    selection: _Selection = _kept.get(key) or _kept.keep(key, _Selection(index))
+    return selection.among(pks)
 
 
-def forget(index: Index) -> None:
-    """Forget the queryset of ``index`` that this thread has kept."""
-    _kept.forget((index, index.get_using()))
+def select_together(members: Mapping[Index, Sequence[Any]]) -> dict[Index, Iterable[Sequence[Any]]]:
+    """Return the rows of ``select_among()`` of several indexes, those that can be read by one statement: indexes with
+    the same members to read, and with statements that differ in nothing but their columns. Indexes that share no
+    statement with another are left out."""
+    alike: dict[Any, list[Index]] = {}
+    for index, pks in members.items():
+        if _is_shareable(index):
+            alike.setdefault((index.model, index.get_using(), frozenset(pks)), []).append(index)
+    found: dict[Index, Iterable[Sequence[Any]]] = {}
+    for indexes in alike.values():
+        for selection, pick in _shared(indexes):
+            rows = list(selection.among(members[indexes[0]]))
+            found |= {index: map(own, rows) for index, own in pick.items()}
+    return found
+
+
+@cache
+def _is_shareable(index: Index) -> bool:
+    """Return True if what is read of a row depends on nothing but the names of the columns."""
+    return not (
+        index.faceting.many
+        or declared(index)
+        or any(is_annotation(index.follow(path)[-1]) for path in _columns(index))
+    )
+
+
+def _shared(indexes: Sequence[Index]) -> list[_Shared]:
+    """Return selections for those of these indexes of a model and a database that can be read together."""
+    if len(indexes) == 1:
+        return []
+    key = (*indexes, indexes[0].get_using())
+    kept: list[_Shared] | None = _kept.get(key)
+    if kept is None:
+        kept = _kept.keep(key, list(_share(indexes)))
+    return kept
+
+
+def _share(indexes: Sequence[Index]) -> Iterator[_Shared]:
+    alike: list[tuple[Any, list[Index]]] = []
+    for index in indexes:
+        with suppress(EmptyResultSet):
+            source = _Selection(index).source
+            own = next((own for other, own in alike if other == source), None)
+            if own is None:
+                alike.append((source, [index]))
+            else:
+                own.append(index)
+    for _, own in alike:
+        if len(own) > 1:
+            columns = list(dict.fromkeys(path for index in own for path in _columns(index)))
+            yield _Selection(own[0], columns), {index: _pick(columns, _columns(index)) for index in own}
+
+
+def forget() -> None:
+    """Forget the querysets that this thread has kept."""
+    _kept.clear()
 
 
 def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[BuiltRow]:
@@ -264,7 +341,7 @@ def _pick(columns: Sequence[str], paths: Sequence[str]) -> Callable[[Sequence[An
     at = [columns.index(path) for path in paths]
     if at == list(range(at[0], at[0] + len(at))):  # nearly always, and fastest
         return itemgetter(slice(at[0], at[0] + len(at)))
-    return lambda row: [row[position] for position in at]
+    return itemgetter(*at)
 
 
 def _namer(index: Index) -> Callable[[tuple[Any, ...]], bytes]:

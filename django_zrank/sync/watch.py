@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Event
@@ -18,8 +18,8 @@ from ..declaration import Index
 from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..extension import declared, installed
 from ..store import Store
-from ..transactions import PATIENCE, require_writable, retry
-from .drain import drain
+from ..transactions import PATIENCE, require_writable, retry, retry_steps
+from .drain import Writing, alone, drain_steps, in_step
 from .health import Status, calm, repair
 from .in_step import InStep
 from .marks import newest_marks
@@ -34,7 +34,7 @@ _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
 _TURN: Final = 20_000
-"""Marks of an index that are processed before it is the next index's turn, and SIGTERM is handled: under a second."""
+"""Marks of all indexes of a database that are processed before SIGTERM is handled: under a second."""
 
 _NOTED: Final = 3.0
 """Seconds after which a watcher that was killed is missed."""
@@ -76,7 +76,13 @@ def sync(
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``OperationalError`` if the database takes no writes; and
     ``TransactionManagementError`` inside a transaction.
     """
-    index = index.instance()
+    return alone(index.instance(), sync_steps(index.instance(), look=look, limit=limit, due=due))
+
+
+def sync_steps(
+    index: Index, *, look: bool, limit: int | None, due: Callable[[Index], bool]
+) -> Writing[Synced]:
+    """The steps of :func:`sync`."""
     if look:  # a former primary, where no mark waits, looks like one that is up to date
         require_writable(index.get_using())
     before = _live_builds(index)
@@ -103,7 +109,7 @@ def sync(
                 failure = failure or error
     if limit is not None and max(worked.values(), default=0) >= limit:
         work_again(index)
-    marks = retry(partial(drain, index, limit=limit))
+    marks = yield from retry_steps(partial(drain_steps, index, limit=limit))
     if failure:
         raise failure
     now = {holder: Store.of(holder).live.build for holder in before}
@@ -142,17 +148,13 @@ def watch(
         looks = [index for index in indexes if pauses[index] or monotonic() >= looked[index] + _LOOK]
         resting = _resting([index for index in indexes if index not in looks])
         _note(resting, noted, interval)
-        for index in indexes:
-            if stop.is_set():
-                break
-            if index in resting or monotonic() < due[index]:
-                continue
+        turn = [index for index in indexes if index not in resting and monotonic() >= due[index]]
+        for index, done, share in _take_turns(turn, looks, stop):
             look = index in looks
-            try:
-                done = sync(index, look=look, limit=_TURN, due=is_due)
-            except RebuildSuperseded as error:
-                logger.info("%s", error)
-            except Exception as error:  # noqa: BLE001 - drivers raise errors of their own; no error may end this
+            if isinstance(done, RebuildSuperseded):
+                logger.info("%s", done)
+            elif isinstance(done, Exception):  # drivers raise errors of their own; no error may end this
+                error = done
                 pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
                 due[index] = monotonic() + pauses[index]
                 said = str(error).removeprefix(f"Index {index.name!r}: ")
@@ -169,11 +171,32 @@ def watch(
                     looked[index] = monotonic()
                 if any(done):
                     # Each commit here fails a transaction of SQLite that has read, and is about to write.
-                    if connections[index.get_using()].vendor != "sqlite" or done.marks >= _TURN:
+                    if connections[index.get_using()].vendor != "sqlite" or done.marks >= share:
                         nap = min(_SHORTEST_NAP, interval)
                     report(index, done)
         stop.wait(max(nap, min(pauses.values())))
     _note_each(noted, 0)
+
+
+def _take_turns(
+    indexes: Iterable[Index], looks: Collection[Index], stop: Event
+) -> Iterator[tuple[Index, Synced | Exception, int]]:
+    """Bring indexes up to date, those of a database in step. Yield each with the result, or what it has raised, and the
+    number of marks that it could have processed."""
+    by_database: defaultdict[str, list[Index]] = defaultdict(list)
+    for index in indexes:
+        by_database[index.get_using()].append(index)
+    for own in by_database.values():
+        share = max(_TURN // len(own), 1)
+
+        def steps(index: Index, share: int = share) -> Writing[Synced | None]:
+            if stop.is_set():  # those before it may have been rebuilt
+                return None
+            return (yield from sync_steps(index, look=index in looks, limit=share, due=is_due))
+
+        for index, done in in_step({index: steps(index) for index in own}).items():
+            if done is not None:
+                yield index, done, share
 
 
 def _kind(error: Exception) -> tuple[type, type]:

@@ -142,9 +142,9 @@ def test_batches_are_cut_by_the_members_that_are_named(
     sizes: list[int] = []
     write = drain_module.Drain.write
 
-    def note(self: Any, named: Any) -> int:
+    def note(self: Any, named: Any) -> Any:
         sizes.append(len(named))
-        return write(self, named)
+        return (yield from write(self, named))
 
     monkeypatch.setattr(drain_module.Drain, "write", note)
     drain(INDEX, batch_size=10)
