@@ -34,7 +34,6 @@ from .marks import Written
 logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
-_UNRANKED: Final = (None, b"")
 
 _MEMBER: Final = itemgetter(0)
 """The member of a change."""
@@ -296,9 +295,11 @@ def read(index: Index, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Nu
     pks = list(pks)
     for store in stores:
         store.noted.clear()
-    changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
+    changes: dict[str, tuple[str, Number | None, bytes]] = {
+        member: (member, None, b"") for member in map(index.to_text, pks)
+    }
     with timezone.override(None):  # a request's would move the limits of __date and __year
-        for pk, score, membership in rows.encode(index, rows.select_among(index, pks), stores):
-            # The database's spelling of the key, which may find "bob" by "BOB".
-            changes[index.to_text(pk)] = score, membership
-    return [(text, score, membership) for text, (score, membership) in changes.items()]
+        for change in rows.encode(index, rows.select_among(index, pks), stores):
+            # With the database's spelling of the key, which may find "bob" by "BOB".
+            changes[change[0]] = change
+    return list(changes.values())
