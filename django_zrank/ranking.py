@@ -426,6 +426,7 @@ class Ranking(
         return (yield from self._page(first, _at_most("the slice", max(0, last - first), at_least=0)))
 
     aslice = async_version(_slice)
+    """The asynchronous version of a slice: ``await ranking.aslice(10, 20)``."""
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:

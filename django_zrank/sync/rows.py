@@ -33,7 +33,7 @@ from ..codec.units import is_queryable
 from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Unrankable
-from ..extension import declared, timed
+from ..extension import declared
 from ..recent import Recent
 from ..store import BuiltRow, Store
 
@@ -116,8 +116,10 @@ class _Selection:
         connection, field = compiler.connection, self.index.model._meta.pk
         # As a lookup does: a value that isn't prepared is refused where no new row could have it, such as 0 on MySQL.
         key = field.get_db_prep_value(field.get_prep_value(pk), connection, prepared=True)
+        # Those that depend on the time can be called for their present value.
+        given = [key if value is _KEY else value() if callable(value) else value for value in parameters]
         with connection.cursor() as cursor:
-            cursor.execute(sql, [key if value is _KEY else value for value in parameters])
+            cursor.execute(sql, given)
             found = cursor.fetchall()
         return compiler.results_iter([found])  # type: ignore[no-any-return]
 
@@ -183,8 +185,7 @@ def select_among(index: Index, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
     key = index, index.get_using()
     selection = _kept.get(key) or _kept.keep(key, _Selection(index))
-    # A statement that depends on the time may have that at which it was compiled.
-    if len(pks) == 1 and not timed(index):
+    if len(pks) == 1:
         return selection.read(pks[0])
     return selection.rows.filter(_among(index, pks))
 
@@ -233,9 +234,11 @@ def _reading(index: Index) -> list[str]:
 def _noting(
     rows: Iterable[Sequence[Any]], columns: Sequence[tuple[dict[str, Any], str]]
 ) -> Iterator[Sequence[Any]]:
+    """Yield rows, and note their last values in these ``columns``: each a dictionary and a name in it."""
+    places = [(noted, name, at - len(columns)) for at, (noted, name) in enumerate(columns)]
     for row in rows:
-        for (noted, name), value in zip(columns, row[-len(columns) :], strict=True):
-            noted[name] = value
+        for noted, name, at in places:
+            noted[name] = row[at]
         yield row
 
 
