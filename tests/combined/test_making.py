@@ -251,7 +251,8 @@ def test_whoever_finds_another_one_making_it_waits(zrank: Redis, pages_of_ten: N
     rng = random.Random(1)
     rows = {pk: person(rng) for pk in ALL}
     store, view = populate(Pieces, rows), NARROWED["two facets"](Pieces.ranking).view
-    maker, other = Size().steps(view, store.live), Size().steps(view, store.live)
+    keys = store.learn()
+    maker, other = Size().steps(view, keys), Size().steps(view, keys)
 
     def go_on(steps: Steps[int], step: Any) -> Any:
         assert isinstance(step, Request)
