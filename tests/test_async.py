@@ -166,8 +166,11 @@ def test_if_the_one_that_looks_is_cancelled_another_looks(waiting: Redis) -> Non
         waiting.client_pause(60_000, all=False)  # type: ignore[no-untyped-call]
         tasks = [asyncio.create_task(RANKING.arank(pk)) for pk in (1, 2, 3)]
         loop = await loops.running_loop()
-        # Not while it is being sent: up to Python 3.11, asyncio.wait_for() may swallow a cancellation.
+        # Not while it is being sent: up to Python 3.11, asyncio.wait_for() may swallow a cancellation, until the loop
+        # has been round.
         await until(lambda: bool(loop.together) and waiting.info("clients")["blocked_clients"] > 0)
+        for _ in range(10):
+            await asyncio.sleep(0)
         tasks[0].cancel()
         await asyncio.wait(tasks[:1])
         waiting.client_unpause()  # type: ignore[no-untyped-call]

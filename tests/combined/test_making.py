@@ -24,6 +24,7 @@ from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
 from django_zrank.queries.counts import Size
 from django_zrank.queries.request import Request
+from django_zrank.queries.steps import Steps
 from django_zrank.redis.executor import Executor
 from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
@@ -244,6 +245,31 @@ def test_a_small_set_is_cut_down_at_once(
     assert ranking.top(100) == found
     assert len(requests) > 4 or not found
     assert bool(found) == (name != "nobody")
+
+
+def test_whoever_finds_another_one_making_it_waits(zrank: Redis, pages_of_ten: None) -> None:
+    rng = random.Random(1)
+    rows = {pk: person(rng) for pk in ALL}
+    store, view = populate(Pieces, rows), NARROWED["two facets"](Pieces.ranking).view
+    keys = store.learn()
+    maker, other = Size().steps(view, keys), Size().steps(view, keys)
+
+    def go_on(steps: Steps[int], step: Any) -> Any:
+        assert isinstance(step, Request)
+        return steps.send(store.send(step))
+
+    def finish(steps: Steps[int], step: Any) -> int:
+        try:
+            while True:
+                step = go_on(steps, step)
+        except StopIteration as end:
+            return int(end.value)
+
+    left = go_on(maker, go_on(maker, next(maker)))  # a piece is made
+    assert go_on(other, go_on(other, next(other))) is making._PAUSE
+    count = sum(passes("two facets", pk, row, set()) for pk, row in rows.items())
+    assert finish(maker, left) == count
+    assert finish(other, next(other)) == count
 
 
 @pytest.mark.parametrize("index", INDEXES)
