@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Leave what the collection of tests has made out of later garbage collections: to look through it each time takes
-    a tenth of the suite's time."""
+    a twentieth of the suite's time."""
     gc.collect()
     gc.freeze()
 
