@@ -97,15 +97,16 @@ suite() {
 CLUSTERS=(--deselect=tests/parts/shards/test_sync.py::TestCluster
     --deselect=tests/parts/shards/test_sync.py::test_a_primary_that_is_replaced_takes_no_mark_away)
 
-# on_database: the tests that use a database. Nothing in what is left out here depends on which: the demo has one of its own,
-# and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of. Clusters
-# are left to the lane of that name.
+# on_database ARGUMENT...: the tests that use a database. Nothing in what is left out here depends on which: the demo has one
+# of its own, and the others ask Redis, break it, use the ORM alone, or are orders of the protocol, which no database knows of.
+# Clusters are left to the lane of that name. Of each script, one command is refused here, and any in the lane of slow tests.
 on_database() {
     local elsewhere=(rest_framework example model test_{admin,asking,cluster,metrics,not_built,recommendations}.py
         test_{replicas,testing,twins}.py parts/shards/test_{cluster,edges}.py commands/test_{export,prune,verify}_zrank.py
         sync/test_{breaker,ceiling,failovers,pieces}.py parts/write_behind/test_scores_{releases,wide}.py
         sync/test_verify_{calls,corruption,facets,pending}.py)
-    suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}"
+    suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}" \
+        --deselect=tests/outside/test_refused_commands.py::test_a_script_that_is_refused_any_command_loses_nothing "$@"
 }
 
 # answers SECONDS COMMAND...: wait until a server's own ping succeeds.

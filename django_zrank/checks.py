@@ -94,7 +94,7 @@ def _setting_problem(name: str, value: Any, expected: Any) -> str | None:
         return None if callable(value) or is_prefix(value) else "must be text without braces, or a function"
     allowed: Any = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
-        return f"must be {getattr(expected, '__name__', expected)}"
+        return f"must be of type {getattr(expected, '__name__', expected)}"
     if expected is int and value < 1:
         return "must be at least 1"
     if expected is float and not 0 < value < float("inf"):

@@ -274,6 +274,11 @@ class Index(MemberCodec, Generic[Member]):
         """Return the index that holds a member, which is given as Redis stores it."""
         return self
 
+    def sort_key_of(self, member: Any) -> tuple[float, bytes] | None:
+        """Return the sort key that a member has in Redis, its score and its stored form, if the given row is up to
+        date and this saves a round trip; else None."""
+        return None
+
     def may_hold(self, name: str) -> bool:
         """Return True if an index of this name holds members of this one, or has held them in another release."""
         return name == self.name

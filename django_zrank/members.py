@@ -9,7 +9,7 @@ from django.db import models
 
 from .declaration import Index
 
-__all__ = ["members_of", "named", "sort_key_of", "values_of"]
+__all__ = ["members_of", "named", "values_of"]
 
 
 def members_of(parameter: str, given: Any) -> Iterable[Any]:
@@ -34,21 +34,6 @@ def named(parameter: str, given: Sequence[Any]) -> Iterable[Any]:
 
 def _is_several(given: Any) -> bool:
     return hasattr(given, "__iter__") and not isinstance(given, (str, bytes, models.Model))
-
-
-def sort_key_of(index: Index, member: Any) -> tuple[float, bytes] | None:
-    """The sort key that a member has in Redis, its score and its stored form, if its row is up to date.
-
-    None unless ``member`` is an instance with all criteria loaded. Also None where it saves no round trip: without
-    shards, and with write-behind scores, so that rows are often behind.
-    """
-    if len(index.holders) == 1 or index.is_ahead or not isinstance(member, models.Model):
-        return None
-    try:
-        score, tie = index.ordering.encode(values_of(index, member))
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # an expression, or text
-        return None
-    return float(score), tie + index.to_text(member).encode()
 
 
 def values_of(index: Index, row: models.Model) -> list[Any]:

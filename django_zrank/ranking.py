@@ -20,13 +20,13 @@ from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
 from .extension import combined_filter, fallback, sources
 from .iteration import batched
-from .members import members_of, sort_key_of
+from .members import members_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
 from .queries.draws import Draw, Sample, forget_remembered
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
-from .queries.request import FEW, Blocking
+from .queries.request import Blocking
 from .queries.steps import IS_SYNC, Answer, Question, Several, Steps, drive
 from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .store import Store
 
 __all__ = ["Ranking"]
+
+_FEW: Final = 10
+"""The most best members that a plain command reads."""
 
 _PAGE_LIMIT: Final = 10_000
 """The most members of a page."""
@@ -230,7 +233,7 @@ class Ranking(
             widen=widen,
             remember=remember,
             seed=seed,
-            sort_key=sort_key_of(index, member),
+            sort_key=index.sort_key_of(member),
         )
         return self._draw(draw, member, exclude, where)
 
@@ -339,7 +342,7 @@ class Ranking(
         draws = [
             excluding(
                 index,
-                draw._replace(member=index.to_text(member), sort_key=sort_key_of(index, member)),
+                draw._replace(member=index.to_text(member), sort_key=index.sort_key_of(member)),
                 {"exclude": excluded, "get_excluded()": own},
             )
             for member, own in zip(members, hidden, strict=True)
@@ -423,6 +426,7 @@ class Ranking(
         return (yield from self._page(first, _at_most("the slice", max(0, last - first), at_least=0)))
 
     aslice = async_version(_slice)
+    """The asynchronous version of a slice: ``await ranking.aslice(10, 20)``."""
 
     @in_batches
     def __iter__(self) -> Batches[Entry]:
@@ -462,7 +466,7 @@ class Ranking(
 
     def _page(self, first: int, limit: int) -> Steps[Entries[Member]]:
         by_command = self._has_plain_members and self.view.method == "ordinal"
-        if by_command and not (first or self.conditions) and 0 < limit <= FEW:
+        if by_command and not (first or self.conditions) and 0 < limit <= _FEW:
             members = yield from self._ask(TopByCommand(limit))
             ranked = [(stored, score, rank) for rank, (stored, score) in enumerate(members, 1)]
             return Entries(self.index, self.index.to_entries(ranked))
@@ -588,7 +592,7 @@ class Ranking(
         """The rank of ``member``; 1 is best. Raises :exc:`~django_zrank.NotRanked`."""
         if self._has_plain_members and self.view.method == "ordinal":
             position = yield from self._ask(
-                PositionByCommand(self.index.to_text(member), sort_key_of(self.index, member))
+                PositionByCommand(self.index.to_text(member), self.index.sort_key_of(member))
             )
             if position is None:
                 raise self._not_ranked(member)
@@ -617,7 +621,7 @@ class Ranking(
     aentry = async_version(entry)
 
     def _locate(self, member: Any, method: str | None = None) -> Steps[tuple[int, Location]]:
-        sort_key = sort_key_of(self.index, member)
+        sort_key = self.index.sort_key_of(member)
         question = Locate([self.index.to_text(member)], [sort_key] if sort_key else [], checked=True)
         size, (location,) = yield from self._ask(question, self.view.by(method))
         if location is None:

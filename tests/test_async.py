@@ -241,7 +241,7 @@ def test_what_one_is_refused_the_others_are_not(waiting: Redis) -> None:
     def sending(pk: int) -> Generator[Any, Any, list[Any]]:
         keys = RANKING._reader.live
         key = keys.meta if pk == 5 else keys.root  # a hash
-        return (yield Request((Call("ZRANK", (key,), (str(pk),)),), light=True))
+        return (yield Request((Call("ZRANK", (key,), (str(pk),)),)))
 
     found = asyncio.run(ask())
     assert isinstance(found.pop(4), IndexUnavailable)

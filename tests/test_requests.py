@@ -7,10 +7,10 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -19,12 +19,10 @@ from django_zrank.codec.layout import PLAIN
 from django_zrank.queries import draws
 from django_zrank.queries.draws import Draw
 from django_zrank.queries.positions import ScoreByCommand
-from django_zrank.queries.request import Call, Request
+from django_zrank.queries.request import Blocking, Call, Request
 from django_zrank.queries.steps import FULL, Several, Steps, one, together
 from django_zrank.queries.view import View
 from django_zrank.ranking import Ranking
-from django_zrank.redis import executor
-from django_zrank.redis.executor import Executor
 from django_zrank.redis.keys import Keys
 
 KEYS = Keys.of("zrank", "player")
@@ -82,13 +80,22 @@ def test_requests_sent_together_write_if_one_does() -> None:
     assert sent_first(request_of("A", atomic=True), request_of("B")).atomic
 
 
-def test_requests_sent_together_wait_no_longer_than_any() -> None:
-    waiting = request_of("A", delay=0.5)
-    assert sent_first(waiting, waiting._replace(delay=0.2)).delay == 0.2
-    with mock.patch.object(executor, "sleep") as slept, mock.patch.object(Executor, "guard"):
-        Executor("player").send(waiting)
-        Executor("player").send(request_of("B"))
-    slept.assert_called_once_with(0.5)
+def test_a_step_that_several_wait_in_is_taken_once() -> None:
+    calls: list[str] = []
+    first, second = (Blocking(partial(calls.append, name)) for name in "AB")
+
+    def waiting(*steps: Blocking[None]) -> Steps[int]:
+        yield from steps
+        return len(steps)
+
+    several = together([waiting(first), waiting(first, first), waiting(first, second)])
+    assert next(several) is first  # coroutines await its own
+    step = several.send(None)
+    assert isinstance(step, Blocking)
+    assert calls == []
+    with pytest.raises(StopIteration) as end:
+        several.send(step.call())
+    assert (end.value.value, calls) == ([1, 2, 2], ["A", "B"])
 
 
 class Question:

@@ -13,7 +13,6 @@ from django.utils.functional import SimpleLazyObject
 from pytest_django import DjangoAssertNumQueries
 
 from django_zrank import RankIndex
-from django_zrank.members import sort_key_of
 from django_zrank.queries.positions import Locate
 from django_zrank.queries.request import Request
 from django_zrank.queries.view import View
@@ -33,7 +32,7 @@ class TeamRank(RankIndex):
 
 
 def sort_key(index: type[RankIndex], row: Any) -> Any:
-    return sort_key_of(sharded(index, 3).instance(), row)
+    return sharded(index, 3).instance().sort_key_of(row)
 
 
 @pytest.mark.usefixtures("zrank")
@@ -77,7 +76,7 @@ def test_it_is_not_told() -> None:
     player = Player(pk=7, level=3)
     assert sort_key(PlayerRank, player) == (3.0, b"7")
     assert sort_key(PlayerRank, SimpleLazyObject(lambda: player)) == (3.0, b"7")  # as request.user is wrapped
-    assert sort_key_of(PlayerRank.instance(), player) is None  # nobody needs it
+    assert PlayerRank.instance().sort_key_of(player) is None  # nobody needs it
     behind = type("Behind", (Bare,), {"write_behind": "increment"})
     assert sort_key(behind, player) is None
     for other in (

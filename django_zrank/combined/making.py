@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from secrets import token_hex
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from ..conf import get_settings
 from ..exceptions import FilterNotReady, FilterTooLarge
-from ..queries.request import Call, Request, Swapped
+from ..queries.request import Blocking, Call, Request, Swapped
 from ..queries.steps import Steps
 from ..redis.keys import Keys
 from ..redis.scripts import Script
@@ -42,6 +44,9 @@ _CUTS: Final = 5000
 
 _WAIT: Final = 0.02
 """Seconds after which a client looks again for what another one makes."""
+
+_PAUSE: Final = Blocking(partial(sleep, _WAIT), partial(asyncio.sleep, _WAIT))
+"""Waits so long, once for all questions that are answered together."""
 
 
 def combined_filter(view: CombinedView, keys: Keys, facet: str = "") -> str:
@@ -88,14 +93,12 @@ def _make(
     what = (keys.build, *layout.arguments, str(filters), facet)
     bounds = (view.limit, settings.max_combined_filters, settings.max_combined_filter_bytes, KEPT, SHARE)
     script = MAKE_COMBINED.using(layout.keeper.package)
-    maker, delay, is_first = token_hex(4), 0.0, True
+    maker, is_first = token_hex(4), True
     while True:
         is_last = monotonic() >= until
         arguments = (*what, maker, int(is_last), page, small, *bounds)
         call = Call(script, names, arguments, 200 + 4 * page + 10 * len(names))
-        (word, *numbers), *replies = yield Request(
-            (call, *calls), writes=True, atomic=bool(calls), delay=delay
-        )
+        (word, *numbers), *replies = yield Request((call, *calls), writes=True, atomic=bool(calls))
         if word == b"kept":
             return (numbers[0], replies) if is_first else None
         if word == b"too large":
@@ -111,7 +114,9 @@ def _make(
             )
         if is_last:
             raise _not_ready(view)
-        delay, calls, is_first = _WAIT if word == b"busy" else 0.0, (), False
+        if word == b"busy":
+            yield _PAUSE
+        calls, is_first = (), False
 
 
 def _not_ready(view: CombinedView) -> FilterNotReady:

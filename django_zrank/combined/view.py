@@ -65,7 +65,8 @@ class CombinedView(View):
         arguments: Sequence[Any],
         cost: int = 0,
         others: Sequence[str] = (),
-        **how: bool,
+        *,
+        writes: bool = False,
     ) -> Steps[Any]:
         key = combined_filter(self, keys)
         call = Call(script.using(self.ranks.package), (key, keys.root, keys.meta, *others), arguments, cost)

@@ -37,7 +37,8 @@ class Erasing:
     if TYPE_CHECKING:
 
         @classmethod
-        def instance(cls) -> Any: ...
+        def instance(cls) -> Any:
+            """Return the instance that serves this process."""
 
     @classmethod
     def erase(cls, member: Any) -> Erased:

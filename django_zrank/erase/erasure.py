@@ -25,7 +25,7 @@ from ..redis.scripts import Script
 from ..registry import registry
 from ..store import Store
 from ..sync.in_step import InStep
-from ..sync.marks import Seen, forget_batches, named_by, names_members, spread, unmark, waiting_marks
+from ..sync.marks import OF_MEMBERS, Seen, forget_batches, named_by, spread, unmark, waiting_marks
 from ..sync.push import push
 from ..transactions import refuse_transaction
 from . import Erased
@@ -127,7 +127,7 @@ def erase(index: Index, member: Any) -> Erased:
     kept = [
         at
         for at, marks in batches.iterator(chunk_size=20)
-        if any(names_members(via) and any(map(is_member, named_by(via, text))) for via, text in marks)
+        if any(via in OF_MEMBERS and any(map(is_member, named_by(via, text))) for via, text in marks)
     ]
     if kept:
         remains["batches"] = max(kept) + timedelta(seconds=settings.keep_marks)

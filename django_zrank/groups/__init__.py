@@ -271,7 +271,7 @@ def change_group(
 
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Steps[int]:
     """Return the number of members whose time is not over; of all, or among these."""
-    return one(Call(COUNT_GROUP, (keys.group(group),), members))
+    return one(Call(COUNT_GROUP, (keys.group(group),), members, len(members)))
 
 
 def count_joined(keys: Keys, group: str, facet: str) -> Steps[dict[bytes, int]]:
@@ -291,4 +291,4 @@ def count_joined(keys: Keys, group: str, facet: str) -> Steps[dict[bytes, int]]:
 def read_group(keys: Keys, group: str, cursor: bytes) -> Steps[list[bytes]]:
     """Read some members from a cursor on, ``b"0"`` at first. Return the next cursor, ``b"0"`` after the last members,
     then the members, some of which an earlier answer may have had."""
-    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PIECE)))
+    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PIECE), _PIECE))

@@ -49,8 +49,10 @@ class ZRankCommand(BaseCommand):
 class IndexCommand(ZRankCommand):
     """A command about the indexes that are named, by default all."""
 
+    index_help = "Names of indexes. Default: all of them."
+
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("index", nargs="*", help="Names of indexes. Default: all of them.")
+        parser.add_argument("index", nargs="*", help=self.index_help)
 
     def named(self, names: list[str]) -> list[RankIndex]:
         """Return the indexes with these names, by default all. Raises ``CommandError`` for names that no index has."""

@@ -15,7 +15,7 @@ from ..iteration import halves
 from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Asked, Card, Deck, Hand
-from .request import FEW, Blocking, Call, Request
+from .request import Blocking, Call, Request
 from .steps import Steps, one
 from .view import View
 
@@ -163,7 +163,7 @@ class Draw(NamedTuple):
             repr(self.at.score) if self.at else "",
         )
         call = Call(scripts.SAMPLE_NEARBY, (keys.root, keys.meta), arguments, 60 + 6 * wanted)
-        (reply,) = yield Request((call,), light=wanted <= FEW)
+        (reply,) = yield Request((call,))
         if reply[0] == b"not ranked":
             return None
         _, size, band, candidates, ahead, left_before, left_after, *flat = reply
@@ -363,7 +363,7 @@ class Drawing:
 
     def _ask(self, table: Table, ends: Ends, asked: Sequence[Asked]) -> Steps[None]:
         """Have cards of a table dealt."""
-        draw, view, keys, me = self.draw, self.view, table.keys, self.me
+        view, keys, me = self.view, table.keys, self.me
         is_own, ranks = table.is_own, self._tells_ranks
         reads_shown = is_own and self._shown is None
         width, memberships, reverse, method = view.order
@@ -380,9 +380,8 @@ class Drawing:
         each = self._cost_of_a_card(in_order=not (below.numbers or above.numbers))
         each += 60 if ranks and view.searches_ties else 0
         cost = 60 + each * cards + (below.skipped + above.skipped) // 2 + (_REMEMBERED if reads_shown else 0)
-        light = draw.wanted <= FEW and cards <= 2 * FEW and not view.searches_ties
         # Replicas may not have seen who was shown.
-        reply = yield from self._deal(keys, arguments, cost, light=light, writes=reads_shown)
+        reply = yield from self._deal(keys, arguments, cost, writes=reads_shown)
         if reply[0] == b"not ranked":
             return
         if is_own:
@@ -398,9 +397,11 @@ class Drawing:
         """Return the microseconds that a card takes, about."""
         return 1 if in_order else 4
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, **how: bool) -> Steps[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
         """Have cards dealt. Return the reply."""
-        return self.view.read(keys, scripts.DEAL, arguments, cost, (keys.remembered(self._text),), **how)
+        return self.view.read(
+            keys, scripts.DEAL, arguments, cost, (keys.remembered(self._text),), writes=writes
+        )
 
     def _take(self, more: int) -> Steps[bool]:
         """Take the cards that may be offered. Return False if no more may be tested."""

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
 from ..redis.keys import Keys
-from .request import FEW
 from .steps import Steps
 from .view import View
 
@@ -121,7 +120,7 @@ class PageBeside(NamedTuple):
         def read(score: float, stored: bytes, count: int) -> Steps[Page]:
             ahead, back = (count, 0) if self.is_after else (0, count)
             arguments = (keys.build, *view.order, ahead, count, "sort key", repr(score), stored, back)
-            reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count, light=count <= FEW)
+            reply = yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * count)
             return parse_page(reply)  # type: ignore[return-value]
 
         return self.in_pieces(read, _CHUNK)
@@ -162,11 +161,9 @@ class PageBetween(NamedTuple):
 
 def _read(view: View, keys: Keys, count: int, *start: Any) -> Steps[Any]:
     """Read a page in as many round trips as it takes."""
-    how, light = (keys.build, *view.order), count <= FEW
+    how = keys.build, *view.order
     arguments = (*how, count, _CHUNK, *start)
-    page = parse_page(
-        (yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * min(count, _CHUNK), light=light))
-    )
+    page = parse_page((yield from view.read(keys, scripts.READ_PAGE, arguments, 2 * min(count, _CHUNK))))
     if page is None:
         return None
     known = {stored for stored, _ in page.members}

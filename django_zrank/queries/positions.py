@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from ..redis import scripts
 from ..redis.keys import Keys
-from .request import FEW
 from .steps import Steps
 from .view import View
 
@@ -66,8 +65,7 @@ class Locate(NamedTuple):
             members = self.members[first : first + size]
             arguments = (keys.build, *view.order, *members)
             cost = len(members) * (40 if view.searches_ties else 14)
-            light = len(members) <= FEW and not view.searches_ties
-            total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost, light=light)
+            total, *found = yield from view.read(keys, scripts.READ_RANKS, arguments, cost)
             located += [each and Location(each[0], each[1], each[2], float(each[3])) for each in found]
         return Locations(total, located)
 

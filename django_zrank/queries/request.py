@@ -8,13 +8,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ..redis.scripts import Script
 
-__all__ = ["FEW", "FULL", "Blocking", "Call", "Request", "Swapped"]
+__all__ = ["FULL", "Blocking", "Call", "Request", "Swapped"]
 
 Answer = TypeVar("Answer")
-
-FEW: Final = 10
-"""The most members that a light request draws or reads."""
-
 
 FULL: Final = 2000
 """The most microseconds that the requests of one round trip may take of the server together, about."""
@@ -49,14 +45,13 @@ class Request(NamedTuple):
     once: bool = False
     """True if its one call must not be sent again after an error of the connection."""
 
-    delay: float = 0.0
-    """Seconds to wait before it is sent, while another client makes a combined filter."""
-
     each: bool = False
     """True if its calls are about several indexes on one server: an error is the reply to one, and isn't raised."""
 
-    light: bool = False
-    """True if it costs the server at most about 0.1 ms, so that those of several coroutines may be sent together."""
+    @property
+    def cost(self) -> int:
+        """Microseconds that it may take of the server, about."""
+        return sum([call.cost for call in self.calls])
 
 
 @dataclass(frozen=True, slots=True)

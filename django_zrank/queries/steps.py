@@ -95,7 +95,7 @@ def together(several: Sequence[Steps[Answer]], *, at_once: int | None = None) ->
     ``at_once``: the most that go in one round trip, or fewer, as they cost; all if it is None."""
     answers: dict[int, Answer] = {}
     waiting: dict[int, Request] = {}
-    blocking: dict[int, Callable[[], Any]] = {}
+    blocking: dict[int, Blocking[Any]] = {}
 
     def advance(at: int, outcome: Any) -> None:
         try:
@@ -106,15 +106,18 @@ def together(several: Sequence[Steps[Answer]], *, at_once: int | None = None) ->
             if isinstance(step, Request):
                 waiting[at] = step
             else:
-                blocking[at] = step.call  # type: ignore[union-attr]
+                blocking[at] = step  # type: ignore[assignment]
 
     for at in range(len(several)):
         advance(at, None)
     while waiting or blocking:
         if blocking:
-            calls, blocking = blocking, {}
-            for at, outcome in zip(calls, (yield Blocking(partial(_call_all, calls.values()))), strict=True):
-                advance(at, outcome)
+            begun, blocking = blocking, {}
+            asked = list(dict.fromkeys(begun.values()))  # several may wait in the same step
+            found = [(yield asked[0])] if len(asked) == 1 else (yield Blocking(partial(_call_all, asked)))
+            outcomes = dict(zip(asked, found, strict=True))
+            for at, step in begun.items():
+                advance(at, outcomes[step])
             continue
         sent = _first(waiting, at_once)
         replies = iter((yield merged(list(sent.values()))))
@@ -127,18 +130,17 @@ def together(several: Sequence[Steps[Answer]], *, at_once: int | None = None) ->
     return [answers[at] for at in range(len(several))]
 
 
-def _call_all(calls: Iterable[Callable[[], Any]]) -> list[Any]:
-    return [call() for call in calls]
+def _call_all(steps: Iterable[Blocking[Any]]) -> list[Any]:
+    return [step.call() for step in steps]
 
 
 def merged(requests: Sequence[Request], *, each: bool = False) -> Request:
     """Return one request for the calls of several."""
-    calls, writes, atomic, delay = list[Call](), False, False, requests[0].delay
+    calls, writes, atomic = list[Call](), False, False
     for request in requests:
         calls += request.calls
         writes, atomic = writes or request.writes, atomic or request.atomic
-        delay = min(delay, request.delay)
-    return Request(tuple(calls), writes=writes, atomic=atomic, delay=delay, each=each)
+    return Request(tuple(calls), writes=writes, atomic=atomic, each=each)
 
 
 def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Request]:
@@ -148,7 +150,7 @@ def _first(waiting: Mapping[int, Request], most: int | None) -> Mapping[int, Req
     first: dict[int, Request] = {}
     cost = 0
     for at, request in waiting.items():
-        cost += sum(call.cost for call in request.calls)
+        cost += request.cost
         if first and (cost > FULL or len(first) == most):
             break
         first[at] = request

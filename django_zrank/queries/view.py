@@ -96,13 +96,15 @@ class View:
         arguments: Sequence[Any],
         cost: int = 0,
         others: Sequence[str] = (),
-        **how: bool,
+        *,
+        writes: bool = False,
     ) -> Steps[Any]:
         """Run a script, with the libraries of the ranking method, on the ranking of these members. ``cost``: that of
-        the call; ``others``: further keys; ``how``: attributes of the request."""
+        the call; ``others``: further keys; ``writes``: true if only a primary
+        can serve the request."""
         touched = (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others)
         call = Call(script.using(self.ranks.package), touched, arguments, cost)
-        return (yield from one(call, **how))
+        return (yield from one(call, writes=writes))
 
     def plain_command(
         self,
@@ -120,7 +122,7 @@ class View:
         """
         call = Call(command, (keys.ranking(self.ranking or ""),), arguments)
         live = (Call("HGET", (keys.meta,), ("build",)),) if self.ranking else ()
-        replies = yield Request((call, *live), light=True)
+        replies = yield Request((call, *live))
         if live:
             if (replies[1] or b"").decode() != keys.build:
                 raise Swapped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.asyncio import Redis
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["adrive", "send_by"]
 
 Answer = TypeVar("Answer")
+
+_LIGHT: Final = 150
+"""The most microseconds that a request takes of the server to be sent together with those of other coroutines."""
 
 
 async def adrive(steps: Steps[Answer], executor: Executor) -> Answer:
@@ -75,13 +78,11 @@ async def _take_together(step: Once, executor: Executor, loop: Loop) -> None:
 
 
 async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
-    """Return the replies to a request, after its delay, as :meth:`Executor.send` does."""
-    if request.delay:
-        await asyncio.sleep(request.delay)
+    """Return the replies to a request, as :meth:`Executor.send` does."""
     try:
         client = await loop.client(get_settings().redis_alias)
         if client.redis is None:
-            return await asyncio.to_thread(executor.send, request._replace(delay=0.0))
+            return await asyncio.to_thread(executor.send, request)
         trips = in_trips(request)
         if len(trips) == 1:
             return await send_by(client, request)
@@ -96,7 +97,7 @@ async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
 async def send_by(client: Client, request: Request) -> list[Any]:
     """Return the replies of the server of a client to a request, in one round trip."""
     redis: Any = client.redis
-    if request.light and client.pipelines and not request.writes:
+    if client.pipelines and request.cost <= _LIGHT and not (request.writes or request.atomic):
         return await client.pipelines.send(request.calls)
     async with client.free:
         try:

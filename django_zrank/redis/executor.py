@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import sleep
 from typing import Any, TypeVar
 
 from redis import Redis
@@ -97,12 +96,10 @@ class Executor:
         raise IndexUnavailable(f"Index {self.name!r} was rebuilt too often while it was read")
 
     def send(self, request: Request) -> list[Any]:
-        """Return the replies to a request, after its delay."""
-        if request.delay:
-            sleep(request.delay)
-        calls = request.calls
-        if is_one_trip(calls):
+        """Return the replies to a request."""
+        if is_one_trip(request):
             return self.guard(send_request, request)
+        calls = request.calls
         trips = in_trips(request, partial(self.guard, server_of))
         replies: dict[int, Any] = {}
         for trip in trips:

@@ -18,7 +18,7 @@ from .sending import words
 __all__ = ["Pipelines", "fresh", "send_all", "send_once"]
 
 _CALLS: Final = 16
-"""The most light requests in one pipeline, which the server then answers in 2 ms at most."""
+"""The most requests in one pipeline, which the server then answers in 2 ms, about."""
 
 _AT_ONCE: Final = 4
 """The most pipelines under way at once, so that the server has work while the replies to one travel."""

@@ -120,9 +120,9 @@ def renew(client: Any, error: Exception) -> bool:
     return is_replica
 
 
-def is_one_trip(calls: Sequence[Call]) -> bool:
-    """Return True if calls go in one round trip, whatever servers they are about."""
-    return len(calls) == 1 or sum([call.cost for call in calls]) <= _MOST
+def is_one_trip(request: Request) -> bool:
+    """Return True if the calls go in one round trip, whatever servers they are about."""
+    return len(request.calls) == 1 or request.cost <= _MOST
 
 
 def in_trips(request: Request, server_of: Callable[[str], str] = lambda key: "") -> list[Sequence[int]]:
@@ -131,7 +131,7 @@ def in_trips(request: Request, server_of: Callable[[str], str] = lambda key: "")
     server, if there are several.
     """
     calls = request.calls
-    if is_one_trip(calls):
+    if is_one_trip(request):
         return [range(len(calls))]
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}

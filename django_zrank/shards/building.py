@@ -10,7 +10,8 @@ from typing import Any
 from ..declaration import Index
 from ..store import BuiltRow, Store
 from ..sync.in_step import InStep
-from ..sync.rebuild import Rebuild, encoded
+from ..sync.rebuild import Rebuild
+from ..sync.rows import encode
 from .declaration import ShardedIndex
 
 __all__ = ["building"]
@@ -40,7 +41,7 @@ class _Rebuilds(Rebuild):
         index, builds = self.index, self.builds
         # What extensions read is read for all shards.
         stores = [builds[shard].store if shard in builds else Store.of(shard) for shard in index.holders]
-        found = encoded(index, rows, stores)
+        found = encode(index, rows, stores)
         if len(builds) == len(stores):
             return found
         return (row for row in found if index.holder_of(row[0]) in builds)

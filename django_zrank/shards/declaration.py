@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from django.db import models
 
 from ..declaration import Index, Member
+from ..members import values_of
 from .names import name_of, shard_of
 
 __all__ = ["ShardedIndex"]
@@ -50,6 +53,17 @@ class ShardedIndex(Index[Member]):
     def holder_of(self, member: str | bytes) -> Self:
         holders = self.holders
         return holders[0] if len(holders) == 1 else holders[shard_of(member, len(holders))]
+
+    def sort_key_of(self, member: Any) -> tuple[float, bytes] | None:
+        """None unless ``member`` is an instance with all criteria loaded. Also None with write-behind scores, as rows
+        are often behind."""
+        if len(self.holders) == 1 or self.is_ahead or not isinstance(member, models.Model):
+            return None
+        try:
+            score, tie = self.ordering.encode(values_of(self, member))
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # an expression, or text
+            return None
+        return float(score), tie + self.to_text(member).encode()
 
     def may_hold(self, name: str) -> bool:
         index, slash, number = name.partition("/")

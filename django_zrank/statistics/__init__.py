@@ -290,6 +290,7 @@ class Statistics(Generic[Member]):
         return steps
 
     asnapshot = async_iterator(snapshot)
+    """The asynchronous version of :meth:`snapshot`: ``async for entry in ranking.asnapshot():``."""
 
 
 def _percentile(size: int, before: int) -> float:

@@ -24,6 +24,7 @@ from ..store import Store
 from ..transactions import PATIENCE, holds_snapshot, refuse_transaction, without_waiting
 from .in_step import InStep
 from .marks import (
+    OF_MEMBERS,
     Seen,
     Written,
     count_named,
@@ -31,7 +32,6 @@ from .marks import (
     forget_batches,
     leave,
     named_by,
-    names_members,
     newest_mark,
     next_marks,
     replayed_marks,
@@ -169,7 +169,7 @@ class Drain:
                     self.last, self.read = some[-1][0], self.read + count_named(some)
                     # Those of related rows first.
                     for is_named in (False, True):
-                        if own := [mark for mark in some if names_members(mark[1]) is is_named]:
+                        if own := [mark for mark in some if (mark[1] in OF_MEMBERS) is is_named]:
                             done += yield from self.process(own)
                     if self.share is not None or (limit is not None and done >= limit):
                         break
@@ -229,22 +229,15 @@ class Drain:
     def apply(self, marks: list[Seen]) -> Writing[int]:
         """Write the members of ``marks``, and unmark. Return the number of marks. Those that fail the fence (see
         ``unmark()``) wait on."""
-        if not names_members(marks[0][1]):
+        if marks[0][1] not in OF_MEMBERS:
             return (yield from self.expand(marks))
         if None in [member for _, _, member in marks]:  # a truncated table: any member may have been in it
             return self.rebuild(marks)
         parse = key_parser(self.index)
-        texts = [named_by(via, member) for _, via, member in marks]
-        pks = {text: parse(text) for text in set(chain.from_iterable(texts))}  # marks repeat members
-        named = [
-            (mark, pk)
-            for mark, own in zip(marks, texts, strict=True)
-            for text in own
-            if (pk := pks[text]) is not None
-        ]
-        nobody = [
-            mark for mark, own in zip(marks, texts, strict=True) if all(pks[text] is None for text in own)
-        ]
+        texts = {mark: named_by(*mark[1:]) for mark in marks}
+        pks = {text: parse(text) for text in set(chain.from_iterable(texts.values()))}  # marks repeat members
+        named = [(mark, pk) for mark, own in texts.items() for text in own if (pk := pks[text]) is not None]
+        nobody = [*texts.keys() - dict(named).keys()]
         done = discard(self.index, nobody, patience=self.patience) if nobody else 0
         return done + ((yield from self.write(named)) if named else 0)
 
@@ -252,7 +245,7 @@ class Drain:
         """Write members, given with the marks that name them, and unmark."""
         pks = {pk for _, pk in named}
         push = yield pks
-        return self.unmark(list(dict.fromkeys(mark for mark, _ in named)), push.written[self.index], len(pks))
+        return self.unmark([*dict(named)], push.written[self.index], len(pks))
 
     def spread(self, marks: list[Seen]) -> int:
         """Replace marks of several members by one for each member. Return 0: these wait."""
@@ -306,7 +299,7 @@ class Drain:
 
 def _pieces(marks: list[Seen], size: int) -> Iterator[list[Seen]]:
     """Yield marks in pieces that name about ``size`` members: a mark may name many."""
-    if all(via != SEVERAL for _, via, _ in marks):
+    if SEVERAL not in [via for _, via, _ in marks]:
         yield marks
         return
     so_far = accumulate(count_named([mark]) for mark in marks)

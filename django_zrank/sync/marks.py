@@ -51,10 +51,8 @@ _unasked: Recent[bool] = Recent()
 Seen = tuple[int, str | None, str | None]
 """A mark as it was read: its id, ``via`` and ``member``."""
 
-
-def names_members(via: str | None) -> bool:
-    """Return True if ``via`` is that of a mark for members, or for all; False if it is that of a related row."""
-    return via is None or via == SEVERAL
+OF_MEMBERS: Final = (None, SEVERAL)
+"""The ``via`` of a mark for members, or for all. Others are of related rows."""
 
 
 def named_by(via: str | None, member: str | None) -> Sequence[str | None]:
@@ -64,9 +62,9 @@ def named_by(via: str | None, member: str | None) -> Sequence[str | None]:
     return (member,)
 
 
-def count_named(marks: Iterable[Seen]) -> int:
+def count_named(marks: Sequence[Seen]) -> int:
     """Return the number of marks, of which one that names several members counts as so many."""
-    return sum(len(named_by(via, member)) for _, via, member in marks)
+    return len(marks) + sum(len(named_by(via, member)) - 1 for _, via, member in marks if via == SEVERAL)
 
 
 def waiting_marks(index: Index) -> QuerySet[Mark]:

@@ -33,7 +33,6 @@ from .marks import Written
 logger = logging.getLogger("django_zrank.sync")
 
 _BATCH: Final = 1000
-_UNRANKED: Final = (None, b"")
 
 _MEMBER: Final = itemgetter(0)
 """The member of a change."""
@@ -328,8 +327,10 @@ def changes_of(
     """Return what :func:`read` does, of the rows that were ``found``."""
     for store in stores:
         store.noted.clear()
-    changes: dict[str, tuple[Number | None, bytes]] = dict.fromkeys(map(index.to_text, pks), _UNRANKED)
-    for pk, score, membership in rows.encode(index, found, stores):
-        # The database's spelling of the key, which may find "bob" by "BOB".
-        changes[index.to_text(pk)] = score, membership
-    return [(text, score, membership) for text, (score, membership) in changes.items()]
+    changes: dict[str, tuple[str, Number | None, bytes]] = {
+        member: (member, None, b"") for member in map(index.to_text, pks)
+    }
+    for change in rows.encode(index, found, stores):
+        # With the database's spelling of the key, which may find "bob" by "BOB".
+        changes[change[0]] = change
+    return list(changes.values())

@@ -173,7 +173,7 @@ class Rebuild:
 
     def encode(self, rows: Iterable[Sequence[Any]]) -> Iterator[BuiltRow]:
         """Yield those of the rows of ``select()`` that are built, as they are loaded."""
-        return encoded(self.index, rows, [self.store])
+        return encode(self.index, rows, [self.store])
 
     def start(self) -> None:
         self.require(
@@ -349,12 +349,6 @@ def _batches(index: Index, build: Rebuild, size: int, pulse: _Pulse) -> Generato
     with _unbuffered(connections[index.get_using()]):
         rows = build.encode(select(index, *order).iterator(chunk_size=size))
         yield from batched(_in_turns(rows, pulse), min(size * len(index.holders), _MOST))
-
-
-def encoded(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store]) -> Iterator[BuiltRow]:
-    """Yield rows of ``select()`` as they are loaded, and note in ``stores`` what extensions read with them."""
-    to_text: Callable[[Any], str] = str if index.pk_type else index.to_text
-    return ((to_text(pk), score, membership) for pk, score, membership in encode(index, rows, stores))
 
 
 def _in_turns(rows: Iterable[BuiltRow], pulse: _Pulse) -> Iterator[BuiltRow]:

@@ -31,18 +31,15 @@ from django.template.defaultfilters import pluralize
 from ..capture.watched_tables import every_row
 from ..codec.fields import is_annotation
 from ..codec.kinds import kind_of
-from ..codec.units import Number, is_queryable
+from ..codec.units import is_queryable
 from ..conf import get_settings
 from ..declaration import Index
 from ..exceptions import Unrankable
-from ..extension import declared, timed
+from ..extension import declared
 from ..recent import Recent
-from ..store import Store
+from ..store import BuiltRow, Store
 
 logger = logging.getLogger("django_zrank.sync")
-
-EncodedRow = tuple[Any, Number, bytes]
-"""The primary key of a member, its score and its membership."""
 
 
 _NAMES: Final = 10_000
@@ -125,8 +122,7 @@ class _Selection:
 
     def among(self, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
         """Return the rows that are of these members."""
-        # A statement that depends on the time may have that at which it was compiled.
-        if len(pks) == 1 and not timed(self.index):
+        if len(pks) == 1:
             return self.read(pks[0])
         return self.rows.filter(_among(self.index, pks))
 
@@ -139,8 +135,10 @@ class _Selection:
         connection, field = compiler.connection, self.index.model._meta.pk
         # As a lookup does: a value that isn't prepared is refused where no new row could have it, such as 0 on MySQL.
         key = field.get_db_prep_value(field.get_prep_value(pk), connection, prepared=True)
+        # Those that depend on the time can be called for their present value.
+        given = [key if value is _KEY else value() if callable(value) else value for value in parameters]
         with connection.cursor() as cursor:
-            cursor.execute(sql, [key if value is _KEY else value for value in parameters])
+            cursor.execute(sql, given)
             found = cursor.fetchall()
         return compiler.results_iter([found])  # type: ignore[no-any-return]
 
@@ -274,9 +272,9 @@ def forget() -> None:
     _kept.clear()
 
 
-def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[EncodedRow]:
-    """Yield the key, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``, those
-    of all parts, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
+def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] = ()) -> Iterator[BuiltRow]:
+    """Yield the member, score and membership of each of ``rows``, which are of ``select()``, and note in ``stores``,
+    those of all holders, what extensions read with them. Rows that can't be read or ranked are logged and skipped."""
     if stores and (read := _reading(index)):
         rows = _noting(rows, [(store.noted, name) for name in read for store in stores])
     order, facets, columns = index.ordering, index.faceting, _columns(index)
@@ -287,10 +285,11 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
         _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
     ):
         try:
-            if type(row[0]) is not key_type:
+            key = row[0]
+            if type(key) is not key_type:
                 if key_type:  # SQLite's columns hold values of any type
                     raise Unrankable(f"its key is no {key_type.__name__}")
-                parse(row[0])
+                key = parse(key)
             score, tie = score_of(criteria(row))
             names = name(values) if has_facets else b""
             if attached:
@@ -300,7 +299,7 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
                 "Index %r: %s %r has no rank: %s", index.name, index.model._meta.label, row[0], error
             )
         else:
-            yield row[0], score, tie + names
+            yield str(key), score, tie + names
 
 
 @cache
@@ -312,9 +311,11 @@ def _reading(index: Index) -> list[str]:
 def _noting(
     rows: Iterable[Sequence[Any]], columns: Sequence[tuple[dict[str, Any], str]]
 ) -> Iterator[Sequence[Any]]:
+    """Yield rows, and note their last values in these ``columns``: each a dictionary and a name in it."""
+    places = [(noted, name, at - len(columns)) for at, (noted, name) in enumerate(columns)]
     for row in rows:
-        for (noted, name), value in zip(columns, row[-len(columns) :], strict=True):
-            noted[name] = value
+        for noted, name, at in places:
+            noted[name] = row[at]
         yield row
 
 

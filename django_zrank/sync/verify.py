@@ -272,7 +272,7 @@ def _rows(index: Index, size: int) -> Iterator[dict[bytes, _Row]]:
     beginning each time. And it is larger than a batch, for which PostgreSQL would read each joined table whole, because
     it expects it to be small.
     """
-    selected, to_text, page = select(index), index.to_text, size * _PAGE
+    selected, page = select(index), size * _PAGE
     keys = every_row(index.model, index.get_using()).order_by("pk").values_list("pk", flat=True)
     size = max(1, size // 4) if index.layout.memberships else size
     bounds: dict[str, Any] = {}
@@ -281,7 +281,7 @@ def _rows(index: Index, size: int) -> Iterator[dict[bytes, _Row]]:
         ends = list(keys.filter(**bounds)[page - 1 : page])
         rows = selected.filter(**bounds, **({"pk__lte": ends[0]} if ends else {}))
         for batch in batched(encode(index, list(rows)), size):
-            yield {to_text(pk).encode(): (score, membership) for pk, score, membership in batch}
+            yield {text.encode(): (score, membership) for text, score, membership in batch}
         if not ends:
             break
         bounds = {"pk__gt": ends[0]}

@@ -6,6 +6,7 @@ machine, does too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
@@ -27,15 +28,19 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class _Now(str):
-    """A parameter with a value of this process's clock. Declarations are compared by the ``repr()`` of parameters, so
-    it names what was asked for."""
+    """A parameter with a value of this process's clock, which a call returns anew, for a statement that is run again.
+    Declarations are compared by the ``repr()`` of parameters, so it names what was asked for."""
 
+    read: Callable[[], Any]
     asked: str
 
-    def __new__(cls, value: Any, asked: str) -> _Now:
-        text = super().__new__(cls, value)
-        text.asked = asked
+    def __new__(cls, read: Callable[[], Any], asked: str) -> _Now:
+        text = super().__new__(cls, read())
+        text.read, text.asked = read, asked
         return text
+
+    def __call__(self) -> str:
+        return str(self.read())
 
     def __repr__(self) -> str:
         return f"<{self.asked}>"
@@ -60,11 +65,12 @@ class DatabaseClock(_Timed):
         super().__init__(output_field=models.BigIntegerField())
 
     def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
-        return "%s", [_Now(MOMENT.whole(timezone.now()), "now")]
+        return "%s", [_Now(lambda: MOMENT.whole(timezone.now()), "now")]
 
     def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
         now = "STATEMENT_TIMESTAMP()" if settings.USE_TZ else "STATEMENT_TIMESTAMP()::timestamp"
-        return f"(EXTRACT(EPOCH FROM {now}) * 1000000)::bigint", []
+        # As a subquery, it is computed once for a statement, not for each row: that took as long as reading the row.
+        return f"(SELECT (EXTRACT(EPOCH FROM {now}) * 1000000)::bigint)", []  # noqa: S608
 
     def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
         if _is_local(connection):
@@ -88,7 +94,9 @@ class TimeAgo(_Ago):
     column = models.DateTimeField
 
     def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
-        moment = connection.ops.adapt_datetimefield_value(timezone.now() - self.period)
+        def moment() -> Any:
+            return connection.ops.adapt_datetimefield_value(timezone.now() - self.period)
+
         return "%s", [_Now(moment, f"{self.period!r} ago")]
 
     def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
@@ -107,7 +115,9 @@ class DayAgo(_Ago):
     column = models.DateField
 
     def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
-        day = connection.ops.adapt_datefield_value((_local_now() - self.period).date())
+        def day() -> Any:
+            return connection.ops.adapt_datefield_value((_local_now() - self.period).date())
+
         return "%s", [_Now(day, f"day of {self.period!r} ago in {settings.TIME_ZONE}")]
 
     def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
@@ -116,12 +126,14 @@ class DayAgo(_Ago):
     def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
         if _is_local(connection):
             return self.as_sql(compiler, connection)
+
         # CONVERT_TZ() needs tables of time zones, which a server may not have.
-        offset: Any = timezone.localtime(timezone.now(), timezone.get_default_timezone()).utcoffset()
-        ahead = _Now(
-            (offset - self.period) // _MICROSECOND, f"day of {self.period!r} ago in {settings.TIME_ZONE}"
-        )
-        return "DATE(UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND)", [ahead]
+        def ahead() -> int:
+            offset: Any = timezone.localtime(timezone.now(), timezone.get_default_timezone()).utcoffset()
+            return int((offset - self.period) // _MICROSECOND)
+
+        asked = f"day of {self.period!r} ago in {settings.TIME_ZONE}"
+        return "DATE(UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND)", [_Now(ahead, asked)]
 
 
 def _local_now() -> Any:

@@ -30,6 +30,7 @@ SMALL = {
     "rest": "--players 5000 --rounds 200 --seconds 0.3",
     "save": "--rows 5000 --rounds 300",
     "drain": "--rows 20000",
+    "windows": "--rows 5000 --rounds 3 --saves 100",
     "bulk": "--rows 5000",
     "watch": "--seconds 5",
     "scores": "--rows 20000 --rounds 300",

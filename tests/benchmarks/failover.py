@@ -230,21 +230,31 @@ def report(name: str, seen: dict[str, Seen]) -> None:
 def plot(path: Path, seen: dict[str, dict[str, Seen]]) -> None:
     """A panel for each failover, a lane for each reader; a dot for each call, where it was asked."""
     figure, panels = pyplot().subplots(
-        len(seen), len(READERS), figsize=(11, 1.7 * len(seen) + 0.6), sharex=True, sharey=True, squeeze=False
+        len(seen),
+        len(READERS),
+        figsize=(11, 1.7 * len(seen) + 0.6),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
     for row, (name, each) in zip(panels, seen.items(), strict=True):
         for panel, (who, calls) in zip(row, each.items(), strict=True):
             for outcome, color in OUTCOMES.items():
-                dots = [(at, seconds * 1000) for at, seconds, said in calls if said == outcome]
-                panel.scatter(*zip(*dots, strict=True) if dots else ((), ()), s=6, color=color, label=outcome)
+                if dots := [(at, seconds * 1000) for at, seconds, said in calls if said == outcome]:
+                    panel.scatter(*zip(*dots, strict=True), s=6, color=color, label=outcome)
             panel.axvline(0, color="gray", lw=0.8)
             panel.set(yscale="log", title=f"{name}, reads from the {who}")
             panel.grid(True, alpha=0.3)
-        row[0].set_ylabel("ms a call")
+        row[0].set_ylabel("ms per call")
     for panel in panels[-1]:
-        panel.set_xlabel("seconds after it")
-    panels[0][0].legend(loc="upper left", markerscale=2)
-    figure.tight_layout()
+        panel.set_xlabel("seconds after the failure")
+    labelled = {
+        label: dots
+        for panel in panels.flat
+        for dots, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(labelled.values(), labelled, loc="outside upper right", ncols=len(labelled), markerscale=2)
     figure.savefig(path, dpi=72)
 
 

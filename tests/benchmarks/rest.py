@@ -8,7 +8,9 @@ connections to it stay open. Everybody has 20 friends, who are not offered.
 
 Rivals, in turns: the empty view; recommendations as ``pk``, ``score`` and ``rank``; the same hydrated by a serializer
 of the model; a view written by hand that makes the queries of the hydrated one, with a ``ZRANDMEMBER`` in place of the
-draw; and a view that serialises ten rows, whose keys it is given, as nothing but REST framework would.
+draw; a view that serialises ten rows, whose keys it is given, as nothing but REST framework would; the first page of
+the leaderboard, ten members as ``pk``, ``score`` and ``rank``; and the same by hand: REST framework's pages of a
+``ZCARD`` and a ``ZRANGE``.
 
 *In process*: requests go straight into the WSGI application, with no client or server around it.
 
@@ -19,6 +21,7 @@ requests a second such a worker answers while two clients ask; the views in turn
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 import os
 import random
@@ -55,14 +58,17 @@ TURNS = 5
 
 EMPTY, ENTRIES, HYDRATED = "empty", "recommendations", "recommendations, hydrated"
 BY_HAND, ROWS = "the same queries by hand", "ten rows"
+BOARD, BOARD_BY_HAND = "leaderboard", "leaderboard by hand"
 PATHS = {
     EMPTY: "/empty/",
     ENTRIES: "/recommendations/",
     HYDRATED: "/hydrated/",
     BY_HAND: "/by-hand/",
     ROWS: "/rows/",
+    BOARD: "/leaderboard/",
+    BOARD_BY_HAND: "/leaderboard-by-hand/",
 }
-GOAL = 2.0
+GOAL, BOARD_GOAL = 2.0, 1.1
 
 Get = Callable[[], Any]
 
@@ -83,6 +89,8 @@ def main() -> None:
         stack.enter_context(tables())
         stack.enter_context(override_settings(ROOT_URLCONF=urls(), ALLOWED_HOSTS=["*"]))
         cookies = populate(options.players)
+        same = [json.loads(get(PATHS[view], cookies)())["results"] for view in (BOARD, BOARD_BY_HAND)]
+        assert same[0] == same[1]
         print(f"{name}, {connection.display_name}, {options.players:,} players, {options.rounds:,} rounds")
 
         views = {view: get(path, cookies) for view, path in PATHS.items()}
@@ -102,7 +110,9 @@ def compared(
     print(f"\n{title}")
     seconds = compare(views, rounds, clock=clock)
     ratios = report(seconds, EMPTY)
-    print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of {EMPTY}, at most {GOAL} wanted", flush=True)
+    print(f"{HYDRATED}: {ratios[HYDRATED]:.2f} of {EMPTY}, at most {GOAL} wanted")
+    board = ratios[BOARD] / ratios[BOARD_BY_HAND]
+    print(f"{BOARD}: {board:.2f} of {BOARD_BY_HAND}, at most {BOARD_GOAL} wanted", flush=True)
     return figures(seconds, EMPTY)
 
 
@@ -148,12 +158,13 @@ def urls() -> Any:
     from django.urls import path
     from django_redis import get_redis_connection
     from rest_framework import serializers
+    from rest_framework.pagination import PageNumberPagination
     from rest_framework.permissions import IsAuthenticated
     from rest_framework.renderers import JSONRenderer
     from rest_framework.response import Response
     from rest_framework.views import APIView
 
-    from django_zrank.rest_framework.viewsets import RecommendationViewSet
+    from django_zrank.rest_framework.viewsets import LeaderboardViewSet, RecommendationViewSet
     from tests.testapp.models import Player
     from tests.testapp.zrank import PlayerRank
 
@@ -193,6 +204,35 @@ def urls() -> Any:
             ]
             return Response({"results": results})
 
+    class Members:
+        """The sorted set as the list that a paginator slices."""
+
+        def __init__(self) -> None:
+            self.redis = get_redis_connection("zrank")
+
+        def count(self) -> int:
+            size: int = self.redis.zcard(root())
+            return size
+
+        def __getitem__(self, page: slice) -> list[Any]:
+            found = self.redis.zrange(root(), page.start, page.stop - 1, desc=True, withscores=True)
+            ranked = enumerate(found, page.start + 1)
+            return [{"pk": int(pk), "score": int(score), "rank": rank} for rank, (pk, score) in ranked]
+
+    class Ten(PageNumberPagination):
+        page_size = 10
+
+    class BoardByHand(Empty):
+        def get(self, request: Any) -> Response:
+            paginator = Ten()
+            page: Any = paginator.paginate_queryset(Members(), request, self)  # type: ignore[arg-type]
+            return paginator.get_paginated_response(page)
+
+    class Board(LeaderboardViewSet):
+        index = PlayerRank
+        renderer_classes = [JSONRenderer]
+        pagination_class = Ten
+
     class Entries(RecommendationViewSet):
         index = PlayerRank
         renderer_classes = [JSONRenderer]
@@ -207,6 +247,8 @@ def urls() -> Any:
         path("rows/", Rows.as_view()),
         path("recommendations/", Entries.as_view({"get": "list"})),
         path("hydrated/", Hydrated.as_view({"get": "list"})),
+        path("leaderboard/", Board.as_view({"get": "list"})),
+        path("leaderboard-by-hand/", BoardByHand.as_view()),
     ]
     return module
 

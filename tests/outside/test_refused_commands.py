@@ -28,8 +28,9 @@ from django.utils import timezone
 from redis import Connection, Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from django_zrank import RankIndex
+from django_zrank import RankIndex, register
 from django_zrank.exceptions import ZRankError
+from django_zrank.registry import registry
 from django_zrank.sync.flush import flush
 from django_zrank.testing import reset
 from tests.dumps import dump, restore
@@ -221,6 +222,20 @@ class Site:
                 self.rebuild()
         finally:
             Site.broken = False
+
+    def change_shards(self) -> None:
+        """Let a release with shards take over, and remove what Redis holds of the one before. Then roll it back."""
+        before = registry.classes
+        registry.unregister(VideoRank)
+        later = register(type("Later", (VideoRank,), {"name": "video", "shards": 2}))
+        try:
+            call_command("rebuild_zrank", "video", verbosity=0, stderr=StringIO())
+        finally:
+            for index in (later, *before):
+                registry.unregister(index)
+            for index in before:
+                registry.register(index)
+            call_command("rebuild_zrank", "video", verbosity=0)
 
     def update(self) -> None:
         """Change, add and delete rows by bulk methods, of which only marks tell."""
@@ -513,6 +528,7 @@ OPERATIONS: dict[str, tuple[Do, Do, str]] = {
     "take_pending": (Site.increment, Site.flush, "HDEL"),
     "touch_members": (Site.increment, Site.touch, "HSETNX"),
     "unlink_build": (Site.increment, Site.rebuild, "UNLINK"),
+    "unlink_retired": (Site.increment_plain, Site.change_shards, "UNLINK"),
 }
 """For each script that writes: what comes first, with all commands; the operation that calls it; and the command whose
 refusal would do, or did, the most harm."""

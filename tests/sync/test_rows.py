@@ -69,8 +69,8 @@ def populate(number: int = 12, seed: int = 1) -> list[Competitor]:
 
 def rows(index: RankIndex) -> dict[str, tuple[float, bytes]]:
     found = list(encode(index, select(index), []))
-    assert len({pk for pk, _, _ in found}) == len(found)
-    return {str(pk): (float(score), membership) for pk, score, membership in found}
+    assert len({member for member, _, _ in found}) == len(found)
+    return {member: (float(score), membership) for member, score, membership in found}
 
 
 def probe(**attributes: Any) -> RankIndex:

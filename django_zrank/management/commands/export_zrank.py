@@ -36,6 +36,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
 
 
 class Command(ProgressCommand):
+    index_help = "Name of the index. Default: the only one."
     help = (
         "Writes the rank, primary key and score of each member of a ranking, best first, as CSV, as of a single "
         "moment. Exits with status 1, and writes nothing, if the ranking keeps changing while it is read."

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_zrank import RankIndex
-from django_zrank.queries.steps import Question, Steps
+from django_zrank.queries.request import Request
+from django_zrank.queries.steps import Question, Steps, drive
 from django_zrank.queries.view import View
 from django_zrank.redis import reader_of
 from django_zrank.shards.members import Shards
@@ -34,15 +35,14 @@ class Both:
     def run(self, steps: Steps[Any], after: Callable[[int], Any] = lambda rounds: None) -> Any:
         """The answer to a query; ``after`` is called after each round trip, with their number."""
         self.rounds = 0
-        replies: Any = None
-        while True:
-            try:
-                request = steps.send(replies)
-            except StopIteration as end:
-                return end.value
+
+        def send(request: Request) -> list[Any]:
             self.rounds += 1
             replies = self.whole.send(request)
             after(self.rounds)
+            return replies
+
+        return drive(steps, send)
 
     def of_shards(self, question: Question[Any], view: View) -> Any:
         return self.run(over_shards(question, view, self.shards))

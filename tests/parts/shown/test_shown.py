@@ -129,6 +129,7 @@ def member(at: int = 7) -> Competitor:
 
 READS: dict[str, Callable[[Any], Any]] = {
     "top": lambda ranking: ranking.top(100),
+    "top few": lambda ranking: ranking.top(10),
     "after": lambda ranking: ranking.after(ranking[3], 5),
     "before": lambda ranking: ranking.before(ranking[9], 5),
     "a slice": lambda ranking: ranking[3:9],
@@ -242,6 +243,8 @@ def test_no_round_trip_more(
         sizes.append(len(request.calls))
         return send(asked, request)
 
+    # A busy machine takes a second between two calls.
+    monkeypatch.setattr("django_zrank.redis.reader._TRUST", 60.0)
     for shards in (1, 3):
         indexes = [
             declare(Competitor, "-points", band=10**19, shards=shards, **more)
@@ -255,7 +258,6 @@ def test_no_round_trip_more(
             for name, read in READS.items():
                 with monkeypatch.context() as patched:
                     patched.setattr(executor.Executor, "send", record)
-                    patched.setattr("django_zrank.redis.reader._TRUST", 60.0)
                     sizes.clear()
                     read(index.ranking)
                     if "recommend" not in name and "where" not in name:  # chance decides there

@@ -11,8 +11,9 @@ from unittest import mock
 from django.conf import settings
 from django.utils import timezone
 
+from django_zrank.sync import rows
 from django_zrank.windows import lookup
-from django_zrank.windows.lookup import DatabaseClock, DayAgo, TimeAgo
+from django_zrank.windows.lookup import DatabaseClock, DayAgo, TimeAgo, _Now
 
 __all__ = ["database_clock"]
 
@@ -39,14 +40,24 @@ def database_clock(now: Callable[[], datetime]) -> Iterator[None]:
     def patched(method: Any) -> Any:
         def compiled(self: Any, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
             sql, parameters = method(self, compiler, connection, **extra)
-            moment = now().astimezone(UTC).replace(tzinfo=None).isoformat(" ")
-            sql = sql.replace("STATEMENT_TIMESTAMP()", f"TIMESTAMPTZ '{moment}+00'")
-            return sql.replace("UTC_TIMESTAMP(6)", f"TIMESTAMP('{moment}')"), parameters
+            for function, moment in moments.items():
+                if function in sql:  # before all parameters
+                    return sql.replace(function, moment, 1), [_Now(utc, "now"), *parameters]
+            return sql, parameters
 
         return compiled
 
+    def utc() -> str:
+        return now().astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+
+    moments = {
+        "STATEMENT_TIMESTAMP()": "((%s || '+00')::timestamptz)",
+        "UTC_TIMESTAMP(6)": "TIMESTAMP(%s)",
+    }
+
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(lookup, "timezone", _Timezone(now)))
+        stack.enter_context(mock.patch.object(rows, "_kept", rows._Kept()))  # statements of the real clock
         for expression in (DatabaseClock, TimeAgo, DayAgo):
             for name in ("as_postgresql", "as_mysql"):
                 stack.enter_context(mock.patch.object(expression, name, patched(vars(expression)[name])))
