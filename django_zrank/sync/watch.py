@@ -33,8 +33,11 @@ _SHORTEST_NAP: Final = 0.02
 _LOOK: Final = 10.0
 """Seconds between two looks at the triggers of an index."""
 
-_TURN: Final = 20_000
-"""Marks of all indexes of a database that are processed before SIGTERM is handled: under a second."""
+_SHARE: Final = 20_000
+"""Marks of an index that are processed in a turn."""
+
+_TURN: Final = 100_000
+"""Marks of all indexes of a database that are processed before SIGTERM is handled: about a second."""
 
 _NOTED: Final = 3.0
 """Seconds after which a watcher that was killed is missed."""
@@ -187,7 +190,7 @@ def _take_turns(
     for index in indexes:
         by_database[index.get_using()].append(index)
     for own in by_database.values():
-        share = max(_TURN // len(own), 1)
+        share = max(min(_SHARE, _TURN // len(own)), 1)
 
         def steps(index: Index, share: int = share) -> Writing[Synced | None]:
             if stop.is_set():  # those before it may have been rebuilt
