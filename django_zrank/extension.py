@@ -92,13 +92,13 @@ class Extension(Generic[AnyIndex]):
         which doesn't wait for it."""
 
     def removing(self, index: AnyIndex, before: Any) -> Callable[[Store], Any] | None:
-        """Return a function that is called with the store of each part from which a push is about to remove members;
+        """Return a function that is called with the store of each holder from which a push is about to remove members;
         None for none. ``before``: what :meth:`before_rows` returned; None if it wasn't called. Called if the index is
         timed."""
 
     def column(self, holder: AnyIndex) -> Any:
-        """Return an expression that is read with every row, in the same statement; None for none. ``part``: the index,
-        or one of its holders."""
+        """Return an expression that is read with every row, in the same statement; None for none.
+        ``holder``: the index, or one of its holders."""
 
     def before_write(self, script: str, holder: AnyIndex, keys: Keys, noted: Any) -> Preceding | None:
         """Return what precedes ``apply_changes`` or ``load_rows``. ``noted``: the value of :meth:`column` in the last
@@ -263,7 +263,8 @@ def divisible(
     function: Callable[Concatenate[Any, Arguments], Result],
 ) -> Callable[Concatenate[Any, Arguments], Result]:
     """Let a part take the place of a function of an index that holds its members itself: for an index that has a
-    ``division``, the function of the same name in that module is called."""
+    ``division``, the function of the same name in that module is called. These are ``draining``, in
+    ``sync/drain.py``, and ``building``, in ``sync/rebuild.py``."""
 
     @wraps(function)
     def call(index: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:

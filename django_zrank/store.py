@@ -27,7 +27,7 @@ from .redis.scripts import Script, preceded
 from .redis.sending import node_of, primaries, server_of
 
 LOAD_LIMIT: Final = 3500
-"""The most rows of a batch of a rebuild, for each part: the batch is in memory at once."""
+"""The most rows of a batch of a rebuild, for each holder: the batch is in memory at once."""
 
 LOADED: Final = 800
 WRITTEN: Final = 200
@@ -226,7 +226,7 @@ class Store(Executor):
 
     @classmethod
     def of(cls, holder: Index) -> Self:
-        """Return the store of a part of an index."""
+        """Return the store of a holder of an index."""
         return cls(holder.name, holder.layout, holder)
 
     def call(self, command: Script | str, keys: Sequence[Any], arguments: Sequence[Any] = ()) -> Any:

@@ -147,9 +147,11 @@ HEIGHTS = {f"django_zrank.{name}": height for height, layer in enumerate(LAYERS)
 
 
 def height_of(module: str) -> int:
-    while module and module not in HEIGHTS:
-        module = module.rpartition(".")[0]
-    return HEIGHTS[module]
+    name = module
+    while name and name not in HEIGHTS:
+        name = name.rpartition(".")[0]
+    assert name, f"{module} is in no layer: add it to LAYERS, and to the table in docs/design.md"
+    return HEIGHTS[name]
 
 
 def test_rooms_import_one_way() -> None:

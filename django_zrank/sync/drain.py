@@ -88,13 +88,13 @@ def drain_steps(
 
 def alone(index: Index, steps: Writing[Result]) -> Result:
     """Return the result of steps, or raise what they raise."""
-    (outcome,) = in_step({index: steps}).values()
+    (outcome,) = take_together({index: steps}).values()
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-def in_step(several: Mapping[Index, Writing[Result]]) -> dict[Index, Result | Exception]:
+def take_together(several: Mapping[Index, Writing[Result]]) -> dict[Index, Result | Exception]:
     """Take the steps of several indexes of a database together: what they yield is written by one push, so that rows
     that several indexes rank are read once. Return the result of each, or what it has raised."""
     done: dict[Index, Result | Exception] = {}

@@ -19,7 +19,7 @@ from ..exceptions import IndexUnavailable, RebuildSuperseded
 from ..extension import declared, installed
 from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry, retry_steps
-from .drain import Writing, alone, drain_steps, in_step
+from .drain import Writing, alone, drain_steps, take_together
 from .health import Status, calm, repair
 from .in_step import InStep
 from .marks import newest_marks
@@ -197,7 +197,7 @@ def _take_turns(
                 return None
             return (yield from sync_steps(index, look=index in looks, limit=share, due=is_due))
 
-        for index, done in in_step({index: steps(index) for index in own}).items():
+        for index, done in take_together({index: steps(index) for index in own}).items():
             if done is not None:
                 yield index, done, share
 

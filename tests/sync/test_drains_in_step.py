@@ -22,7 +22,7 @@ from django_zrank.store import Store
 from django_zrank.sync import drain as drain_module
 from django_zrank.sync import push as push_module
 from django_zrank.sync import watch as watch_module
-from django_zrank.sync.drain import drain_steps, in_step
+from django_zrank.sync.drain import drain_steps, take_together
 from django_zrank.sync.marks import leave, waiting_marks
 from django_zrank.sync.push import forget
 from django_zrank.sync.rebuild import rebuild
@@ -49,7 +49,7 @@ def indexes(declare: Callable[..., type[RankIndex]]) -> list[Index]:
 
 
 def drained(indexes: list[Index], **how: Any) -> list[Any]:
-    found = in_step({index: drain_steps(index, **how) for index in indexes})
+    found = take_together({index: drain_steps(index, **how) for index in indexes})
     return [found[index] for index in indexes]
 
 
@@ -167,7 +167,7 @@ def test_what_passes_is_tried_again(indexes: list[Index], monkeypatch: pytest.Mo
         raise OperationalError("deadlock")
 
     just_before(monkeypatch, drain_module, "unmark", fail)
-    found = in_step(
+    found = take_together(
         {index: sync_steps(index, look=False, limit=None, due=lambda index: False) for index in indexes}
     )
     assert [found[index].marks for index in indexes] == [40, 40, 40]  # type: ignore[union-attr]
