@@ -84,7 +84,7 @@ class Index(MemberCodec, Generic[Member]):
     (1224), or one that a part adds to :mod:`django_zrank.methods`."""
 
     facets: Sequence[str | Sequence[str]] = ()
-    """Columns for which each value has a ranking of its own: ``("region", "guild__slug", ("region", "platform"))``.
+    """Columns of which each value has a separate ranking: ``("region", "guild__slug", ("region", "platform"))``.
     They are lookup paths, also across to-many relations, or annotations of ``get_queryset()``. A tuple is one facet of
     several columns together."""
 

@@ -148,7 +148,7 @@ class Ranking(
         return self._with_view(reverse=not self.view.reverse)
 
     def using(self, server: str) -> Self:
-        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, whatever the setting
+        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, regardless of the setting
         ``ZRANK["READS"]``.
 
         A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combined filters
@@ -313,9 +313,9 @@ class Ranking(
         """Yield each of ``members`` with the members that ``recommend()`` draws for it, or with None if it is not
         ranked.
 
-        One round trip draws up to 100 members, or fewer if a draw costs more. If the index has ``get_excluded()``, each
-        200 of ``members`` also take the queries of ``get_excluded_many()``, and one query for the rows of members given
-        by primary key.
+        One round trip draws up to 100 members, or fewer if a draw costs more. If the index has ``get_excluded()``,
+        every 200 ``members`` also take the queries of ``get_excluded_many()``, and one query for the rows of members
+        given by primary key.
         """
         draw = parse_draw(
             self.index, self.view, "", n, band=band, ranks=ranks, widen=widen, remember=remember

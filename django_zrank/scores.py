@@ -13,7 +13,7 @@ class Scores(
     Changing,
     Touching,
 ):
-    """Write-behind changes, of an index that declares ``write_behind`` or ``idle``.
+    """Write-behind changes of an index that declares ``write_behind`` or ``idle``.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` if Redis can't be

@@ -112,7 +112,7 @@ def empty(server: Any) -> Redis:
 
 @contextmanager
 def own_redis() -> Iterator[Redis]:
-    """Make the app use a Redis of this process's own, emptied. Its value is the raw client.
+    """Give this process its own empty Redis. The context manager's value is the raw client.
 
     The server is started when the process first needs it, and runs until the process ends.
     """
@@ -178,9 +178,9 @@ class ZRankTestMixin:
 def reset() -> None:
     """Build every registered index without members, so that rows that a test saves are pushed.
 
-    The builds are noted in each database that the test may use, so that marks are processed, too. If the test may use
-    a database only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of tests,
-    and in tests without a Redis of their own.
+    The builds are recorded in each database that the test may use, so that marks are processed, too. If the test may
+    use a database only later, call this again then. Raises :exc:`~django_zrank.exceptions.NotIsolated` outside of
+    tests, and in tests without a Redis of their own.
     """
     isolation.require_test("reset()")
     isolation.require_redis()
