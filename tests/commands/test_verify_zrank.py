@@ -73,7 +73,7 @@ def printed(*args: Any, fails: str | None = None, **options: Any) -> str:
 def test_all_indexes_by_default() -> None:
     lines = printed().splitlines()
     assert [line.partition(":")[0] for line in lines] == [index.name for index in registry.all()]
-    assert lines[0] == "player: 6 members, as the database has them"
+    assert lines[0] == "player: 6 members, matching the database"
 
 
 def test_numbers_are_grouped() -> None:
@@ -81,7 +81,7 @@ def test_numbers_are_grouped() -> None:
     with disable_sync():
         Player.objects.bulk_create(Player(level=9) for _ in range(1000))
     rebuild(PlayerRank.instance())
-    assert printed("player") == f"player: 1,{members:03} members, as the database has them\n"
+    assert printed("player") == f"player: 1,{members:03} members, matching the database\n"
 
 
 def test_only_those_that_are_named(faults: list[int]) -> None:
@@ -122,7 +122,7 @@ def test_repair(faults: list[int]) -> None:
     assert "ascending: 4 repaired" in said.splitlines()
     assert "2 different" in said
     assert_mirrors(PlayerAscending)
-    assert printed("ascending", "--repair") == "ascending: 10 members, as the database has them\n"
+    assert printed("ascending", "--repair") == "ascending: 10 members, matching the database\n"
 
 
 def test_an_index_that_is_not_there(zrank: Redis) -> None:
@@ -132,13 +132,13 @@ def test_an_index_that_is_not_there(zrank: Redis) -> None:
     assert said[1:] == ["ascending: not compared"]
     said = printed("ascending", "--repair").splitlines()
     assert said[0].startswith("ascending: was repaired: the index was never built, or Redis was emptied")
-    assert said[1:] == ["ascending: 10 members, as the database has them"]
+    assert said[1:] == ["ascending: 10 members, matching the database"]
 
 
 def test_marks_that_wait() -> None:
     Player.objects.update(level=F("level") + 1)
     first, second, *_ = printed("ascending").splitlines()
-    assert first == "ascending: 10 members, as the database has them"
+    assert first == "ascending: 10 members, matching the database"
     assert re.fullmatch(r"ascending: 10 marks waited, the oldest for \d+\.\d s", second)
 
 
@@ -189,7 +189,7 @@ def test_one_that_fails_does_not_keep_the_others_waiting(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Store, "send", refuse_players)
     said = printed("player", "ascending", fails=r"Problems found: player\.", stderr=StringIO())
-    assert said == "ascending: 10 members, as the database has them\n"
+    assert said == "ascending: 10 members, matching the database\n"
 
 
 # For machines

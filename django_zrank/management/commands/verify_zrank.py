@@ -64,7 +64,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield "not compared"
     elif not report.drift:
         members = report.members
-        yield f"{members:,} member{pluralize(members)}, as the database has {pluralize(members, 'it,them')}"
+        yield f"{members:,} member{pluralize(members)}, matching the database"
     for kind, drift in report.drifts.items():
         if drift.count:
             examples = ", ".join(

@@ -792,7 +792,7 @@ def test_commands(
     assert players.holders[2].name in capsys.readouterr().out
     call_command("sync_zrank", players.name)
     call_command("verify_zrank", players.name)
-    assert "40 members, as the database has them" in capsys.readouterr().out
+    assert "40 members, matching the database" in capsys.readouterr().out
 
 
 def test_reset_builds_every_shard(divide: Callable[..., RankIndex]) -> None:
