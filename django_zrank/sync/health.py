@@ -36,7 +36,7 @@ class Status(Enum):
     EVICTED = "Redis has evicted keys: set maxmemory-policy noeviction"
     OTHER_DECLARATION = "the index was built from another declaration"
     UNKNOWN_BUILD = "Redis holds a build that this database doesn't know"
-    WRITES_LOST = "Redis has lost older writes than can be replayed (KEEP_MARKS)"
+    WRITES_LOST = "Redis has lost writes that are too old to be replayed (KEEP_MARKS)"
     TRIGGERS_MISSING = "triggers are missing: changes may have gone unnoticed"
 
     @property
