@@ -107,6 +107,8 @@ on_database() {
         sync/test_verify_{calls,corruption,facets,pending}.py)
     suite "$VENV/bin/python" -m pytest -m '' -n 2 --touching database "${elsewhere[@]/#/--ignore=tests/}" "${CLUSTERS[@]}" \
         --deselect=tests/outside/test_refused_commands.py::test_a_script_that_is_refused_any_command_loses_nothing "$@"
+    # What fences the server, which these two share.
+    suite "$VENV/bin/python" -m pytest -m alone tests/sync/test_switchover.py tests/outside/test_databases.py
 }
 
 # answers SECONDS COMMAND...: wait until a server's own ping succeeds.

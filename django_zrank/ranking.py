@@ -65,8 +65,8 @@ class Ranking(
     Pass members as instances of the model or as primary keys. Every method raises
     :exc:`~django_zrank.IndexUnavailable` if the index is not built, or if Redis can't be reached within the timeout of
     its alias. It raises :exc:`~django_zrank.exceptions.FilterTooLarge` if no declared facet covers a combination of
-    filters and the smallest filter has more than 5 million members. A method takes one round trip to Redis, or more if
-    thousands of members are read or no facet covers the filters.
+    filters and the smallest filter has more members than ``ZRANK["MAX_SCAN"]``. A method takes one round trip to Redis,
+    or more if thousands of members are read or no facet covers the filters.
     """
 
     def __init__(self, index: Index[Member]) -> None:

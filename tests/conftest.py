@@ -48,6 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     without = {item for item in items if deleted & _parts_of(item)}
     config.hook.pytest_deselected(items=[*without])
     items[:] = [item for item in items if item not in without]
+    if hasattr(config, "workerinput") and environment.DATABASE != "sqlite":
+        skip = pytest.mark.skip(reason="changes the server for everybody: -m alone, without -n")
+        for item in items:
+            if item.get_closest_marker("alone"):
+                item.add_marker(skip)
     if wanted := config.getoption("--touching"):
         chosen = [item for item in items if _touches(item, wanted)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])

@@ -207,6 +207,8 @@ def test_status() -> None:
     state = json.loads(said("ascending", "--json"))["ascending"]
     assert (state["status"], state["members"], state["waiting"]) == ("HEALTHY", 0, 0)
     assert state["build"].startswith(INDEX.declaration)
+    assert json.loads(said("ascending", "--json", "--verbosity=0"))["ascending"]["status"] == "HEALTHY"
+    assert said("ascending", "--verbosity=0") == ""
 
 
 @pytest.mark.usefixtures("away")

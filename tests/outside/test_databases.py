@@ -343,6 +343,7 @@ def test_a_fence_is_noticed_where_no_mark_waits(declare: Callable[..., type[Rank
     assert "takes no writes" not in run("sync_zrank", index.name)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FENCES)
 @pytest.mark.usefixtures("own")

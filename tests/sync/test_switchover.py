@@ -33,6 +33,7 @@ def change(level: int) -> str:
     return str(first)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB's variable")
 def test_a_server_that_takes_no_writes_is_not_read() -> None:
     member = change(50)
@@ -73,6 +74,7 @@ def save(player: Player, level: int) -> None:
     player.save()
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not FENCE, reason="SQLite has no servers")
 @pytest.mark.parametrize("is_newer", [False, True])
 def test_a_save_reads_no_fenced_server_under_a_later_token(
@@ -97,6 +99,7 @@ def test_a_save_reads_no_fenced_server_under_a_later_token(
     assert_mirrors(PlayerAscending)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not FENCE, reason="SQLite has no servers")
 def test_a_save_reads_any_server_under_an_earlier_token(fenced: Callable[[], None]) -> None:
     """Whatever it doesn't see there was written later, and would have refused it."""

@@ -22,7 +22,7 @@ class Command(IndexCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         states = {index.name: read_gauges(index) for index in self.named(options["index"])}
         if options["json"]:
-            self.say(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
+            self.stdout.write(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
             return
         rows: list[tuple[str, ...]] = [
             ("index", "status", "members", "waiting", "lag", "pending", "flush lag", "term", "build")
