@@ -115,7 +115,7 @@ class _Selection:
         """The statement without its columns. Where it is the same for two querysets, they have the same rows. Raises
         ``EmptyResultSet``."""
         compiler, sql, parameters = self.statement
-        table = compiler.quote_name_unless_alias(self.index.model._meta.db_table)
+        table = compiler.connection.ops.quote_name(self.index.model._meta.db_table)
         # Columns may have a FROM, too: EXTRACT(EPOCH FROM "table"."column").
         *_, source = re.split(rf" FROM {re.escape(table)}(?!\.)", sql, maxsplit=1)
         return source, [(type(value), value) for value in parameters]

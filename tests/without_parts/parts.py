@@ -7,9 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import django_zrank
+
 __all__ = ["PARTS", "ROOT", "Part", "delete", "with_dependents"]
 
 ROOT: Final = Path(__file__).parents[2]
+
+_PACKAGE: Final = Path(django_zrank.__file__).parent
+"""The package that is tested, which may be installed elsewhere."""
 
 
 class Part(NamedTuple):
@@ -33,7 +38,7 @@ class Part(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Return True if it has not been deleted."""
-        return (ROOT / self.files[0]).exists()
+        return (_PACKAGE.parent / self.files[0]).exists()
 
 
 _INDEX: Final = "django_zrank/index.py"
