@@ -353,14 +353,11 @@ class Store(Executor):
         # A rebuild that is running gets the changes, too.
         most = WRITTEN // 2 if epoch.building else WRITTEN
         for writes, piece in self._pieces(first.values(), most):
-            texts: Iterable[tuple[Any, ...]]
-            members = chain.from_iterable(piece)
-            if self.layout.memberships:
-                texts = [
-                    (one, "" if score is None else repr(score), facets) for one, score, facets in members
-                ]
-            else:
-                texts = [(one, "" if score is None else repr(score)) for one, score, _ in members]
+            members, parts = chain.from_iterable(piece), 3 if self.layout.memberships else 2
+            texts = [
+                (one, "" if score is None else repr(score), membership)[:parts]
+                for one, score, membership in members
+            ]
             required = f"{epoch.required} {before}" if nonce else ""
             noted = epoch.newest, required, nonce
             arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)

@@ -102,9 +102,9 @@ class CombinedView(View):
         if covered:
             return (yield from super().count_facet(keys, facet, covered))
         key = combined_filter(self, keys, facet)
-        first = Call("HSCAN", (key,), (0, "COUNT", _PAGE))
+        first = Call("HSCAN", (key,), (0, "COUNT", _PAGE), _PAGE)
         _, ((cursor, numbers),) = yield from read_combined(self, keys, key, first, facet=facet)
         while cursor:
-            cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE)))
+            cursor, more = yield from one(Call("HSCAN", (key,), (cursor, "COUNT", _PAGE), _PAGE))
             numbers |= more
         return {name: int(number) for name, number in numbers.items()}

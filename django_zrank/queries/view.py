@@ -100,8 +100,7 @@ class View:
         writes: bool = False,
     ) -> Steps[Any]:
         """Run a script, with the libraries of the ranking method, on the ranking of these members. ``cost``: that of
-        the call; ``others``: further keys; ``writes``: true if only a primary
-        can serve the request."""
+        the call; ``others``: further keys; ``writes``: true if only a primary can serve the request."""
         touched = (keys.ranking(self.ranking or ""), keys.root, keys.meta, *others)
         call = Call(script.using(self.ranks.package), touched, arguments, cost)
         return (yield from one(call, writes=writes))

@@ -14,7 +14,7 @@ from ..queries.request import Blocking, Request
 from ..queries.steps import Once, Step, Steps
 from .loops import Client, Loop, running_loop
 from .pipelines import fresh, send_all, send_once
-from .sending import in_trips
+from .sending import in_trips, is_one_trip
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -83,11 +83,10 @@ async def _send(request: Request, executor: Executor, loop: Loop) -> list[Any]:
         client = await loop.client(get_settings().redis_alias)
         if client.redis is None:
             return await asyncio.to_thread(executor.send, request)
-        trips = in_trips(request)
-        if len(trips) == 1:
+        if is_one_trip(request):
             return await send_by(client, request)
         replies: list[Any] = []
-        for trip in trips:
+        for trip in in_trips(request):
             replies += await send_by(client, request._replace(calls=[request.calls[at] for at in trip]))
         return replies
     except RedisError as error:

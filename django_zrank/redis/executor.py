@@ -100,9 +100,8 @@ class Executor:
         if is_one_trip(request):
             return self.guard(send_request, request)
         calls = request.calls
-        trips = in_trips(request, partial(self.guard, server_of))
         replies: dict[int, Any] = {}
-        for trip in trips:
+        for trip in in_trips(request, partial(self.guard, server_of)):
             part = request._replace(calls=[calls[at] for at in trip])
             replies.update(zip(trip, self.guard(send_request, part), strict=True))
         return [replies[at] for at in range(len(calls))]

@@ -125,10 +125,10 @@ def is_one_trip(request: Request) -> bool:
     return len(request.calls) == 1 or request.cost <= _MOST
 
 
-def in_trips(request: Request, server_of: Callable[[str], str] = lambda key: "") -> list[Sequence[int]]:
+def in_trips(request: Request, locate: Callable[[str], str] = lambda key: "") -> list[Sequence[int]]:
     """Return the numbers of the calls of each round trip, so that none holds a server for long: several indexes may
-    lie on one. A transaction about one of them is not cut. ``server_of``: a function from a key to the name of its
-    server, if there are several.
+    lie on one. A transaction about one of them is not cut. ``locate``: a function from a key to the name of its server,
+    if there are several.
     """
     calls = request.calls
     if is_one_trip(request):
@@ -136,7 +136,7 @@ def in_trips(request: Request, server_of: Callable[[str], str] = lambda key: "")
     trips: list[list[int]] = []
     last: dict[str, tuple[int, int, str]] = {}
     for at, call in enumerate(calls):
-        server, tag = server_of(call.keys[0]), tag_of(call.keys[0])
+        server, tag = locate(call.keys[0]), tag_of(call.keys[0])
         trip, spent, before = last.get(server, (0, 0, ""))
         if spent and spent + call.cost > _MOST and not (request.atomic and tag == before):
             trip, spent = trip + 1, 0

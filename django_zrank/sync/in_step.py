@@ -156,7 +156,7 @@ class InStep:
 
     def resume(self, indexes: Iterable[Index]) -> None:
         """Note that indexes have answered."""
-        for one in {breaker for index in indexes for breaker in (self._server_of(index), _own(index))}:
+        for one in {one for index in indexes for one in (self._server_of(index), _own(index))}:
             one.reset()
 
     def reachable(self, indexes: Iterable[Index]) -> list[Index]:

@@ -207,11 +207,15 @@ def select(index: Index, *order_by: str | OrderBy, columns: Sequence[str] = ()) 
     return noting.values_list(*read, *further)
 
 
+def _selection(index: Index) -> _Selection:
+    key = index, index.get_using()
+    found: _Selection = _kept.get(key) or _kept.keep(key, _Selection(index))
+    return found
+
+
 def select_among(index: Index, pks: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Return the rows of ``select()`` that are of these members."""
-    key = index, index.get_using()
-    selection: _Selection = _kept.get(key) or _kept.keep(key, _Selection(index))
-    return selection.among(pks)
+    return _selection(index).among(pks)
 
 
 def select_together(members: Mapping[Index, Sequence[Any]]) -> dict[Index, Iterable[Sequence[Any]]]:
@@ -255,7 +259,7 @@ def _share(indexes: Sequence[Index]) -> Iterator[_Shared]:
     alike: list[tuple[Any, list[Index]]] = []
     for index in indexes:
         with suppress(EmptyResultSet):
-            source = _Selection(index).source
+            source = _selection(index).source
             own = next((own for other, own in alike if other == source), None)
             if own is None:
                 alike.append((source, [index]))

@@ -99,7 +99,7 @@ if call then
   redis.call('SET', once, call, 'EX', keep)
 end
 
--- What becomes pending: of best scores, only those that are better.
+-- The changes that become pending: of best scores, only those that are better.
 local gaining, gains, entering = {}, {}, {}
 for n, member in ipairs(members) do
   local score = done[n + 1]
