@@ -10,6 +10,7 @@ import runpy
 import shlex
 from argparse import Action
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -22,8 +23,10 @@ from django.apps import apps
 from django.contrib.admin import ModelAdmin
 from django.core.management import CommandError, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils.module_loading import import_string
 
 import django_zrank
+from django_zrank import extension
 from django_zrank.conf import Settings
 from django_zrank.groups import Group
 from django_zrank.ranking import Ranking
@@ -371,9 +374,9 @@ def actions(parser: CommandParser) -> list[Action]:
 def test_the_page_of_settings_names_each_with_its_default() -> None:
     page = (ROOT / "docs/settings.md").read_text()
     rows = re.findall(r"^### `([A-Z_]+)`\n\nDefault `(.+?)`\.\n\n\S", page, re.MULTILINE)
-    defaults = Settings()
+    classes = (Settings, *map(import_string, extension.settings.values()))
     assert {key: eval(default) for key, default in rows} == {
-        name.upper(): getattr(defaults, name) for name in Settings.__dataclass_fields__
+        name.upper(): default for one in classes for name, default in asdict(one()).items()
     }
 
 
