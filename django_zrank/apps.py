@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
+from .extension import installed, tables
 from .redis.isolation import note_project
 
 __all__ = ["ZRankConfig"]
@@ -15,12 +18,16 @@ class ZRankConfig(AppConfig):
     verbose_name = "Rankings"
     default_auto_field = "django.db.models.BigAutoField"
 
+    def import_models(self) -> None:
+        super().import_models()
+        for path in tables.values():
+            import_module(path)
+
     def ready(self) -> None:
         # Not before the models are loaded.
         from . import checks  # noqa: F401 - registers the system checks
         from .capture.migrating import guard
         from .capture.triggers import renew
-        from .extension import installed
         from .sync.signal_handlers import connect_all
 
         note_project()

@@ -10,6 +10,7 @@ from django.db import Error
 from django.db.models import Q, QuerySet
 
 from .declaration import Index
+from .extension import installed
 from .models import Batch, Build
 from .recent import Recent
 
@@ -117,7 +118,7 @@ def has_all(row: Build, health: Health) -> bool:
     machine may be rolled back with its memory. ``row``: read before the server answered, as drains go on."""
     if health.position[0] != row.term:
         return True
-    if row.flushed_term == row.term and row.flushed > int(health.taken or 0):
+    if any(one.lacks(row, health) for one in installed().values()):
         return False
     traces = {*health.traces.split()}
     return all(trace in traces or _version_of(trace) <= health.dropped for trace in row.traces.split())
@@ -134,13 +135,16 @@ def lacks_deleted(row: Build, health: Health) -> bool:
 
 def lacked_batches(index: Index, health: Health) -> QuerySet[Batch]:
     """Return the batches of writes that a server lacks: those of later terms, and of its own what isn't among its
-    traces, or has a higher number than its last flush."""
+    traces, or what extensions know it to lack."""
     term, _ = health.position
     had = Q(version__lte=health.dropped)
     for trace in health.traces.split()[1:]:
         version, _, nonce = trace.partition(".")
         had |= Q(version=version, nonce=nonce)
-    lacked = Q(flush__gt=int(health.taken or 0)) | Q(flush=None) & ~had
+    lacked = ~had
+    for one in installed().values():
+        if own := one.own_batches():
+            lacked = own & one.lacked_batches(health) | ~own & lacked
     batches = Batch.objects.using(index.get_using()).filter(index=index.name)
     return batches.filter(Q(term__gt=term) | Q(term=term) & lacked)
 

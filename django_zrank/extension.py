@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
+from django.db.models import Q
 from django.utils.module_loading import import_string
 
 from .conf import get_settings
@@ -20,8 +21,8 @@ from .declaration import Index
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
-    from django.db.models import Q
 
+    from .models import Build
     from .queries.request import Call
     from .queries.steps import Steps
     from .redis.keys import Keys
@@ -43,6 +44,7 @@ __all__ = [
     "installed",
     "settings",
     "sources",
+    "tables",
     "timed",
     "written",
 ]
@@ -176,8 +178,16 @@ class Extension(Generic[AnyIndex]):
         if the server has changed since it was found like this."""
         return True
 
-    def keeps(self) -> Q | None:
-        """Return the condition of batches that a replay keeps: the next server may lack them, too."""
+    def lacks(self, row: Build, health: Health) -> bool:
+        """Return True if a server lacks changes of this part that the database has noted under the server's term."""
+        return False
+
+    def own_batches(self) -> Q | None:
+        """Return the condition of the batches of this part. A replay keeps them: the next server may lack them, too."""
+
+    def lacked_batches(self, health: Health) -> Q:
+        """Return the condition of those of :meth:`own_batches` that a server lacks, under its own term."""
+        return Q()
 
     # Write-behind scores
 
@@ -263,6 +273,9 @@ companions: Final[dict[str, str]] = {}
 """The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the app
 that has to be installed. Arguments: the indexes, and the event that ends the worker."""
 
+
+tables: Final[dict[str, str]] = {}
+"""The dotted paths of modules of further models, by the part. They are loaded with the app's own."""
 
 combined_filters: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the

@@ -16,6 +16,7 @@ from .extension import (
     fallbacks,
     settings,
     sources,
+    tables,
 )
 from .groups import Grouping
 from .idle.declaration import IdleIndex
@@ -35,7 +36,8 @@ fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
 combined_filters.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
-companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
+companions["django.contrib.admin"] = "django_zrank.jobs.running.running_jobs"
+tables["jobs"] = "django_zrank.jobs.models"
 settings["sql"] = "django_zrank.sql.conf.SQLSettings"
 settings["replicas"] = "django_zrank.replicas.conf.ReplicaSettings"
 settings["combined"] = "django_zrank.combined.conf.FilterSettings"

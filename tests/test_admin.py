@@ -19,8 +19,9 @@ from django.test.utils import CaptureQueriesContext
 
 from django_zrank.admin import RankedAdminMixin
 from django_zrank.admin.histograms import BARS, WIDTH, draw_histogram
-from django_zrank.admin.jobs import jobs_of
-from django_zrank.models import Build, Job, Mark
+from django_zrank.jobs.models import Job
+from django_zrank.jobs.running import jobs_of
+from django_zrank.models import Build, Mark
 from django_zrank.testing import EmbeddedServer, settings_for, sync_now
 from tests.keyspace import whole
 from tests.testapp.admin import PlayerAdmin

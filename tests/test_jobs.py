@@ -14,10 +14,10 @@ from django.db import connections
 from django.db.models import F
 from django.db.models.functions import Now
 
-from django_zrank.admin import jobs
-from django_zrank.admin.jobs import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.capture.triggers import install
-from django_zrank.models import Job
+from django_zrank.jobs import running as jobs
+from django_zrank.jobs.models import Job
+from django_zrank.jobs.running import LEASE, jobs_of, request_job, running_jobs, take
 from django_zrank.sync.health import Status, examine
 from django_zrank.sync.rebuild import rebuild
 from tests.servers import wait_for

@@ -201,7 +201,7 @@ def said(*arguments: str) -> str:
 def test_status() -> None:
     head, line = said("ascending").splitlines()
     assert head.split()[:4] == ["index", "status", "members", "waiting"]
-    assert "flush lag" in head
+    assert "pending lag" in head
     assert line.split()[:4] == ["ascending", "HEALTHY", "0", "0"]
     assert len(said().splitlines()) > 5
     state = json.loads(said("ascending", "--json"))["ascending"]

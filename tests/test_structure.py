@@ -30,7 +30,6 @@ DEFERRED = {
     ("django_zrank.apps", "django_zrank.sync.signal_handlers"),
     ("django_zrank.apps", "django_zrank.capture.migrating"),
     ("django_zrank.apps", "django_zrank.capture.triggers"),
-    ("django_zrank.apps", "django_zrank.extension"),
     # A declaration is below what is done with it.
     ("django_zrank.erase", "django_zrank.erase.erasure"),
     ("django_zrank.idle.touching", "django_zrank.idle.seeing"),
@@ -130,7 +129,7 @@ LAYERS = [
     "sync",
     "checks",
     (
-        "erase.erasure combined.extension groups.extension idle shards shown.checks shown.extension sql replicas "
+        "erase.erasure combined.extension groups.extension jobs idle shards shown.checks shown.extension sql replicas "
         "windows write_behind"
     ),
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
@@ -190,13 +189,7 @@ OF_PARTS = {
 """The modules that a part brings, with its name."""
 
 NAMED = {
-    (
-        "django_zrank.management.commands.zrank_status",
-        "write_behind",
-    ): "a column of its table is the flush lag",
-    ("django_zrank.models", "admin"): "tables stand in one app, whose migrations are a chain",
-    ("django_zrank.models", "write_behind"): "tables stand in one app, whose migrations are a chain",
-    ("django_zrank.builds", "write_behind"): "the row of a build notes the last flush, too",
+    ("django_zrank.models", "write_behind"): "one row is locked, and changed, by a flush and by a new term",
 }
 """Where code of the kernel still names a part, with the reason."""
 

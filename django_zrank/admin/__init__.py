@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import Ranking
+from ..jobs.models import Ranking
 from .columns import RankedAdminMixin
 from .rankings import RankingAdmin
 

@@ -21,7 +21,8 @@ from django.urls import URLPattern, path, reverse
 from ..capture.triggers import examine_capture
 from ..exceptions import IndexUnavailable
 from ..index import RankIndex
-from ..models import Job, Ranking
+from ..jobs.models import Job, Ranking
+from ..jobs.running import LEASE, jobs_of, request_job
 from ..registry import registry
 from ..store import Store
 from ..sync.gauges import Gauges, read_gauges
@@ -29,7 +30,6 @@ from ..sync.health import Status
 from ..sync.rebuild import count_rows
 from ..transactions import reading
 from .histograms import draw_histogram
-from .jobs import LEASE, jobs_of, request_job
 from .trying import TryForm
 
 __all__ = ["RankingAdmin"]

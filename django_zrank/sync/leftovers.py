@@ -97,7 +97,7 @@ def prune(name: str, *, foreign: bool = False, dry_run: bool = False) -> Leftove
     for alias in aliases:  # before the rows, because triggers write marks
         if triggers := drop(alias, [name], dry_run=dry_run).dropped:
             left.rows.setdefault(alias, {})["triggers"] = len(triggers)
-    for what, model in TABLES.items():
+    for what, model in reversed(TABLES.items()):
         for alias in aliases:
             rows = model.objects.using(alias).filter(index=name)
             if count := rows.count() if dry_run else _delete(rows):
@@ -203,7 +203,7 @@ def leave(index: Index, alias: str, *, dry_run: bool = False) -> dict[str, int]:
         Capture.objects.using(alias).update_or_create(index=index.name, defaults={"declaration": _MOVED})
     done = {"triggers": len(drop(alias, [index.name], dry_run=dry_run).dropped)}
     names = {index.name, *(row.index for row in builds_of(index, alias))}
-    for what, model in TABLES.items():
+    for what, model in reversed(TABLES.items()):
         rows = model.objects.using(alias).filter(index__in=names)
         done[what] = rows.count() if dry_run else _delete(rows)
     return {what: count for what, count in done.items() if count}

@@ -290,7 +290,7 @@ def replay(index: Index, health: Health, *, noted: Build) -> int | None:
             Mark.objects.using(using).bulk_create(marks)
             number += len(marks)
         gone = lost
-        for kept_too in filter(None, (one.keeps() for one in installed().values())):
+        for kept_too in filter(None, (one.own_batches() for one in installed().values())):
             gone = gone.exclude(kept_too)
         gone._raw_delete(using)
         if number:

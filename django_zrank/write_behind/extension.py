@@ -93,5 +93,12 @@ class WriteBehind(Extension[WriteBehindIndex]):
     def trusting(self, holder: WriteBehindIndex, health: Health, *, everything: bool) -> bool:
         return reconcile(holder, PendingStore.of(holder), health, everything=everything)
 
-    def keeps(self) -> Q:
+    def lacks(self, row: Build, health: Health) -> bool:
+        return row.flushed_term == row.term and row.flushed > int(health.taken or 0)
+
+    def own_batches(self) -> Q:
         return Q(flush__isnull=False)
+
+    def lacked_batches(self, health: Health) -> Q:
+        """Return those of flushes after the last that it knows of."""
+        return Q(flush__gt=int(health.taken or 0))

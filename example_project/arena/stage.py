@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 from redis import Redis
 
-from django_zrank.admin.jobs import running_jobs
+from django_zrank.jobs.running import running_jobs
 from django_zrank.registry import registry
 from django_zrank.sync.watch import watch
 

@@ -21,7 +21,7 @@ from django_zrank.builds import recorded
 from django_zrank.combined import making
 from django_zrank.erase import StillRanked
 from django_zrank.exceptions import Busy, FilterNotReady
-from django_zrank.models import SEVERAL, Batch, Build, Job, Mark
+from django_zrank.models import SEVERAL, TABLES, Batch, Build, Mark
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
 from django_zrank.sync.rebuild import rebuild
@@ -57,7 +57,7 @@ def rows_with(*spellings: Any) -> set[str]:
     """The tables that do."""
     return {
         model.__name__
-        for model in (Mark, Batch, Build, Job)
+        for model in TABLES.values()
         for row in model.objects.exclude(index__startswith="ticket-").values_list()
         if any(str(text) in str(row) for text in spellings)
     }

@@ -25,7 +25,7 @@ class Command(IndexCommand):
             self.stdout.write(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
             return
         rows: list[tuple[str, ...]] = [
-            ("index", "status", "members", "waiting", "lag", "pending", "flush lag", "term", "build")
+            ("index", "status", "members", "waiting", "lag", "pending", "pending lag", "term", "build")
         ]
         rows += [(name, *_row(gauges)) for name, gauges in states.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

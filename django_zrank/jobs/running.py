@@ -21,12 +21,12 @@ from django.db.models.functions import Now
 from django.template.defaultfilters import pluralize
 
 from ..declaration import Index
-from ..models import Job
 from ..store import Store
 from ..sync.health import Status
 from ..sync.rebuild import count_rows, rebuild, running
 from ..sync.verify import Report, verify
 from ..sync.watch import disconnect
+from .models import Job
 
 logger = logging.getLogger("django_zrank.sync")
 
