@@ -19,22 +19,19 @@ __all__ = ["attaching", "followed"]
 Answer = TypeVar("Answer")
 
 _READING: Final = {
-    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby"),
-    "ZRANGE",
+    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby")
 }
-"""The scripts and commands that return members, or take those that an answer has."""
+"""The scripts that return members, or take those that an answer has."""
+
+READ_BEST: Final = Script("read_best", __package__)
 
 
 class FollowedScript(Script):
-    """A script or command that returns what it replies, and the memberships of the members in that."""
+    """A script that returns what another one replies, and the memberships of the members in that."""
 
-    def __init__(self, script: Script | str) -> None:
+    def __init__(self, script: Script) -> None:
         follows = Script("after/memberships", __package__)
-        if isinstance(script, str):
-            self.name, self.libraries = script, ()
-            self.source = self.text = f"return redis.call('{script}', KEYS[1], unpack(ARGV))"
-        else:
-            vars(self).update(vars(script))
+        vars(self).update(vars(script))
         further = [library_text(one, ()) for one in follows.libraries if one not in self.libraries]
         libraries = self.source.removesuffix(self.text)
         answer = f"local function answer()\n{self.text}\nend\nlocal name = '{self.name}'"
@@ -43,7 +40,7 @@ class FollowedScript(Script):
 
 
 followed = cache(FollowedScript)
-"""Return a script that replies as another one, or as a command, with the memberships of the members in that."""
+"""Return a script that replies as another one, with the memberships of the members in that."""
 
 
 def attaching(steps: Steps[Answer], layout: Layout | None) -> Steps[Answer]:
@@ -74,10 +71,11 @@ def attaching(steps: Steps[Answer], layout: Layout | None) -> Steps[Answer]:
 def _following(call: Call) -> Call:
     """Return the call that reads the memberships of members; the same if it reads none, or if these are known."""
     script, keys, arguments, cost = call
-    name = script if isinstance(script, str) else script.name
-    if name not in _READING:
+    if isinstance(script, str):
+        return Call(READ_BEST, keys, arguments) if script == "ZRANGE" else call
+    if script.name not in _READING:
         return call
-    if name == "count_before" and isinstance(arguments[-1], StoredMember):
+    if script.name == "count_before" and isinstance(arguments[-1], StoredMember):
         return call
     return Call(followed(script), keys, arguments, cost * 3 // 2)
 

@@ -159,6 +159,9 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "take_pending": lambda store: pending_store(store).take_pending(TERM, 0, 10),
     "count_before": lambda store: ask_shards(store, Locate(["1", "2"])),
     "count_facet": lambda store: ask(store, CountFacet(Facet(("region",), (), many=False))),
+    "read_best": lambda store: store.call(
+        NAMED["read_best"], (store.live.root,), (0, 9, "REV", "WITHSCORES")
+    ),
     "read_page": lambda store: ask(store, PageAt(0, 3), method="competition"),
     "read_values": read_values,
     "read_placements": lambda store: ask(store, Placements("1", ["region"]), method="competition"),

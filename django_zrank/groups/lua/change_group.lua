@@ -21,28 +21,29 @@ local FIRST = 6
 local call = redis.call
 
 local is_counted = facets ~= '' or call('EXISTS', joined) == 1
+local members, added, new, stale, belonging, now = {unpack(ARGV, FIRST)}, {}, {}, {}, 0, clock()
+local joins, till = lifetime ~= '', now + (tonumber(lifetime) or 0)
+local expiry = till < math.huge and integer(till) or 'inf'
+for i, score in ipairs(call('ZMSCORE', group, unpack(members))) do
+  if score and tonumber(score) > now then
+    belonging = belonging + 1
+  else
+    new[i - belonging] = members[i]
+    if score then
+      stale[#stale + 1] = members[i]
+    end
+  end
+  added[2 * i - 1], added[2 * i] = expiry, members[i]
+end
+-- These come first: an account that may not use the next command has changed nothing by them.
+local expired = call('ZRANGE', group, '-inf', integer(now), 'BYSCORE', 'LIMIT', 0, limit)
+is_counted = is_counted and (not joins or new[1] or expired[1])
 if is_counted then
   require_commands(group)
   if call('EXISTS', group) == 0 then -- it may have been evicted
     call('UNLINK', joined, counts)
   end
 end
-local members, added, new, stale, changed, now = {unpack(ARGV, FIRST)}, {}, {}, {}, 0, clock()
-local joins, till = lifetime ~= '', now + (tonumber(lifetime) or 0)
-local expiry = till < math.huge and integer(till) or 'inf'
-for i, score in ipairs(call('ZMSCORE', group, unpack(members))) do
-  local belongs = score and tonumber(score) > now or false
-  if belongs ~= joins then
-    changed = changed + 1
-  end
-  if not belongs then
-    new[#new + 1] = members[i]
-    stale[#stale + 1] = score and members[i] or nil
-  end
-  added[2 * i - 1], added[2 * i] = expiry, members[i]
-end
--- These come first: an account that may not use the next command has changed nothing by them.
-local expired = call('ZRANGE', group, '-inf', integer(now), 'BYSCORE', 'LIMIT', 0, limit)
 if expired[1] then
   if is_counted then
     uncount(joined, counts, expired)
@@ -65,4 +66,4 @@ if joins then
 else
   call('ZREM', group, unpack(members))
 end
-return changed
+return joins and #members - belonging or belonging

@@ -4,22 +4,11 @@
 
 -- Change the counts of names by these numbers. A name without members is removed.
 local function change_counts(counts, changes)
-  local names, set, gone = {}, {}, {}
   for name, by in pairs(changes) do
-    if by ~= 0 then
-      names[#names + 1] = name
+    if redis.call('HINCRBY', counts, name, by) <= 0 then
+      redis.call('HDEL', counts, name)
     end
   end
-  for i, count in ipairs(read_all('HMGET', counts, names)) do
-    local sum = (tonumber(count) or 0) + changes[names[i]]
-    if sum > 0 then
-      set[#set + 1], set[#set + 2] = names[i], sum
-    else
-      gone[#gone + 1] = names[i]
-    end
-  end
-  write_all('HSET', counts, set)
-  write_all('HDEL', counts, gone)
 end
 
 -- Take members that leave, each given once, out of the counts.

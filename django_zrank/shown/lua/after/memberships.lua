@@ -2,11 +2,10 @@
 -- Return the reply of a script that reads members with the memberships of these, as of the same moment.
 --
 -- It follows the script, which is the function answer() here, and whose name is 'name'. KEYS and ARGV are that script's.
--- A command is called in the same way.
 -- Returns {its reply, the stored members in it, the membership of each, or nil}
 -- Cost  O(members)
 
-local is_short = name == 'sample_nearby' or name == 'ZRANGE' -- their members are bare primary keys
+local is_short = name == 'sample_nearby' -- its members are bare primary keys
 local reply, found, count = answer(), {}, 0
 
 local function add(list, first, step)
@@ -19,9 +18,7 @@ local function add(list, first, step)
   end
 end
 
-if name == 'ZRANGE' then
-  add(reply, 1, 2)
-elseif name == 'read_page' then
+if name == 'read_page' then
   add(reply[6] or {}, 1, 2)
 elseif name == 'read_ranks' then
   for i = 2, #reply do
