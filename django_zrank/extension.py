@@ -123,6 +123,10 @@ class Extension(Generic[AnyIndex]):
     def replaced(self, index: AnyIndex) -> None:
         """Called once builds of all that holds its members are live, and again when the index is found healthy."""
 
+    def discarding(self, index: AnyIndex) -> None:
+        """Give up the changes that are stranded (see :meth:`is_stranded`) in what is no holder of the index any more.
+        Called before :meth:`replaced`, if somebody who rebuilds the index wants that."""
+
     # Upkeep
 
     def work(self, index: AnyIndex, *, limit: int | None, patience: float, skip_locked: bool) -> int:
@@ -144,6 +148,10 @@ class Extension(Generic[AnyIndex]):
 
     def bring(self, holder: AnyIndex) -> None:
         """Write these changes to the database, without the locked rows."""
+
+    def is_stranded(self, holder: AnyIndex, store: Store) -> bool:
+        """Return True if there are changes that this release can't write to the database, and never will."""
+        return False
 
     def state(self, keys: Keys, members: Sequence[bytes]) -> list[Call]:
         """Return calls that show if changes of members are on their way."""

@@ -21,5 +21,8 @@ class Divided(Extension[ShardedIndex]):
     def replacing(self, index: ShardedIndex) -> None:
         retire_former(index)
 
+    def discarding(self, index: ShardedIndex) -> None:
+        unlink_former(index, discards=True)
+
     def replaced(self, index: ShardedIndex) -> None:
         unlink_former(index)

@@ -37,16 +37,16 @@ def retire_former(index: ShardedIndex) -> None:
         rows.filter(index__in=names).update(building=F("build"), build=RETIRED)
 
 
-def unlink_former(index: ShardedIndex) -> None:
+def unlink_former(index: ShardedIndex, *, discards: bool = False) -> None:
     """Write the scores of retired shards to their column, unlink their keys, and then delete their rows.
 
     Shards that aren't retired are kept, because another release may be building them, and so is one that is built again
     meanwhile, by a release that was rolled back. A shard that can't be reached, or whose scores can't be written, is
-    left for the next time.
+    left for the next time. ``discards``: give up scores that no column can take.
     """
     for row in _former(index, Build.objects.using(index.get_using()).filter(build=RETIRED)):
         try:
-            _unlink(index.shard(row.index), row)
+            _unlink(index.shard(row.index), row, discards=discards)
         except (Busy, IndexUnavailable) as error:
             logger.warning("Index %r: the former shard %r was not removed. %s", index.name, row.index, error)
 
@@ -58,7 +58,7 @@ def _former(index: ShardedIndex, rows: QuerySet[Build]) -> list[Build]:
     return [row for row in found if row.index not in own and index.may_hold(row.index)]
 
 
-def _unlink(shard: Index, retired: Build) -> None:
+def _unlink(shard: Index, retired: Build, *, discards: bool) -> None:
     using, store = shard.get_using(), Store.of(shard)
     is_own = not connections[using].in_atomic_block
     # A rebuild notes in the row what it builds, before that is live.
@@ -76,7 +76,7 @@ def _unlink(shard: Index, retired: Build) -> None:
         # Processes of the former release may have changed scores until here.
         if one.waiting(store)[0]:
             one.bring(shard)
-        if left := one.waiting(store)[0]:
+        if (left := one.waiting(store)[0]) and not (discards and one.is_stranded(shard, store)):
             raise Busy(f"The scores of {left} members can't be written")
     keys = store.keys
     for names in filter(None, store.scan_keys(f"{keys.tag}:", _KEYS)):

@@ -83,7 +83,7 @@ def rebuild(
     gives way, unless the newer one is ``polite``. ``holders``: rebuild only what these indexes hold of the members.
     ``takes_over``: note, as ``migrate`` does, that the index belongs to this release. Without it, or with ``polite``,
     another release's build is replaced only if that is noted already. ``discard_pending``: give up scores in Redis that
-    are pending for another database.
+    are pending for another database, or for a column that is gone.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``NotBuilt`` if another release has the index; ``RebuildSuperseded``
     if another rebuild went first; and ``TransactionManagementError`` inside a transaction, whose rows may be rolled
@@ -129,6 +129,9 @@ def rebuild(
         build.swap(noted)
         if all(holder in build.swapped for holder in index.holders):
             retire(index, covered, build.swapped)
+            if discard_pending:
+                for extension in installed().values():
+                    extension.discarding(index)
             for extension in installed().values():
                 extension.replaced(index)
             if not uncommitted:
@@ -149,7 +152,7 @@ _Batch = Sequence[BuiltRow]
 @divisible
 def building(index: Index, holders: Sequence[Index], *, polite: bool, test: bool, discards: bool) -> Rebuild:
     """Return a :class:`Rebuild` of what these indexes hold, not begun yet. ``polite``: give way to a rebuild that is
-    running. ``test``: a test makes it. ``discards``: give up what is pending for another database."""
+    running. ``test``: a test makes it. ``discards``: give up what is pending that can't be written here."""
     return Rebuild(index, index.new_build(), polite=polite, test=test, discards=discards)
 
 
@@ -326,14 +329,15 @@ def _enter(
         row.owner = uuid4().hex
         update_briefly(rows, owner=row.owner)
     former = "" if health.owner in ("", TESTS, row.owner) else health.owner
-    is_known = is_trusted(health, row) and not former
+    is_given_up = discards and any(one.is_stranded(index, store) for one in installed().values())
+    is_known = is_trusted(health, row) and not (former or is_given_up)
     if is_known and has_all(row, health) and not is_behind(index, store):
         return row.owner, health.server, row.term, former
     term = max(row.term, int(health.term or 0)) + 1
     if not update_briefly(rows.filter(term=row.term), term=term, server=health.server, traces=""):
         raise _superseded(index)
     # What has come since there was nothing pending for another database is written to this one.
-    is_kept = bool(health.build) and not (former and (discards or test))
+    is_kept = bool(health.build) and not (is_given_up or (former and (discards or test)))
     if not all(one.trusting(index, health, everything=not is_kept) for one in installed().values()):
         raise _superseded(index)
     return row.owner, health.server, term, former

@@ -19,7 +19,7 @@ from ..store import Health, Store
 from .checks import check_write_behind
 from .conf import ScoreSettings
 from .declaration import WriteBehindIndex
-from .flush import are_lost, flush, reconcile, write_scores
+from .flush import are_lost, flush, is_stranded, reconcile, write_scores
 from .keys import carried_key, pending_key
 from .store import DROP_PENDING, PendingStore
 
@@ -60,6 +60,9 @@ class WriteBehind(Extension[WriteBehindIndex]):
 
     def bring(self, holder: WriteBehindIndex) -> None:
         write_scores(holder)
+
+    def is_stranded(self, holder: WriteBehindIndex, store: Store) -> bool:
+        return is_stranded(holder, PendingStore.of(holder))
 
     def state(self, keys: Keys, members: Sequence[bytes]) -> list[Call]:
         return [

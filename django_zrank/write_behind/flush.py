@@ -154,22 +154,40 @@ def write_scores(
 def _column_of(index: WriteBehindIndex, store: PendingStore, rule: str) -> Column | None:
     """Return the column that changes by a rule belong to, perhaps by that of another release; None if nothing may be
     pending, or no column can take it."""
-    if not rule or rule == index.noted_rule:
-        return index.column
     try:
-        return Column.of_noted(index.model, index.ordering, rule)
+        return _noted_column(index, rule)
     except FieldError as error:
         pending, _ = store.waiting()
         if pending:
             logger.error(
                 "Index %r: changes of %d scores are pending under another release's write_behind (%s), and no column "
-                "can take them: %s. Run sync_zrank with the release that declared it.",
+                "can take them: %s. Run sync_zrank with the release that declared it; or give them up: "
+                "rebuild_zrank %s --discard-pending",
                 index.name,
                 pending,
                 rule,
                 error,
+                index.declared.name,
             )
         return None
+
+
+def _noted_column(index: WriteBehindIndex, rule: str) -> Column | None:
+    """Return the column that changes by a rule belong to, perhaps by that of another release; None if nothing may be
+    pending. Raises ``FieldError`` if there is none."""
+    if not rule or rule == index.noted_rule:
+        return index.column
+    return Column.of_noted(index.model, index.ordering, rule)
+
+
+def is_stranded(index: WriteBehindIndex, store: PendingStore) -> bool:
+    """Return True if changes are pending that no column can take."""
+    (rule,) = store.read_meta("rule")
+    try:
+        _noted_column(index, rule)
+    except FieldError:
+        return bool(store.waiting()[0])
+    return False
 
 
 def _carry(

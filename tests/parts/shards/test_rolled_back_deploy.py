@@ -37,9 +37,9 @@ def removing(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> N
     """Call ``act`` before each step of the removal of the former release's shard."""
     unlink = former._unlink
 
-    def interrupted_unlink(shard: Any, retired: Build) -> None:
+    def interrupted_unlink(shard: Any, retired: Build, **how: Any) -> None:
         with interrupted(act) if shard.name == FORMER.name else nullcontext():
-            unlink(shard, retired)
+            unlink(shard, retired, **how)
 
     monkeypatch.setattr(former, "_unlink", interrupted_unlink)
 
