@@ -83,6 +83,14 @@ own_venv() {
     (cd "$CHECKOUT" && "$VENV/bin/pip" install -q "$@")
 }
 
+# real_browser: what the tests marked browser need: Debian's Chromium, and one file of axe-core's package, without what that depends on.
+real_browser() {
+    need chromium chromium
+    need chromedriver chromium-driver
+    "$VENV/bin/pip" install -q --no-deps --target "$LANE_DIR/axe" axe-playwright-python
+    export ZRANK_AXE=$LANE_DIR/axe/axe_playwright_python/axe.min.js ZRANK_REQUIRE_BROWSER=1
+}
+
 # suite COMMAND...: run pytest by this command. No test at all is a failure: pytest says so by its exit status 5,
 # but is content when every one was skipped.
 suite() {
