@@ -25,6 +25,7 @@ from django.db.models import (
     Value,
     When,
 )
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_zrank import RankIndex
@@ -473,6 +474,15 @@ def test_a_sweep_during_which_another_one_began_notes_nothing(week: type[RankInd
     first, second = store.begin_sweep(), store.begin_sweep()
     assert not store.note_swept(first, 5, 5)
     assert store.note_swept(second, 5, 5)
+
+
+def test_a_sweep_that_finds_nobody_makes_four_queries(week: type[RankIndex], clock: SetClock) -> None:
+    """A worker that sweeps every second can afford them."""
+    sweep(week.instance())
+    clock.now += timedelta(seconds=1)
+    with CaptureQueriesContext(connection) as queries:
+        assert sweep(week.instance()) == 0
+    assert len(queries) == 4
 
 
 def test_a_sweep_finds_rows_of_members_that_it_does_not_rank_yet(
