@@ -25,7 +25,7 @@ __all__ = ["DEAL_TOGETHER", "Decks", "DrawingTogether", "Moved", "ShardedDrawing
 
 DEAL_TOGETHER: Final = Script("deal_together", __package__ or "")
 
-_COST: Final = 8
+_COST: Final = 10
 """Microseconds that it takes to find the band in one shard."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from math import ceil, sqrt
 from typing import Any, Final, NamedTuple, TypeVar
@@ -136,7 +136,11 @@ class ShardedView:
     def __init__(self, view: View, shards: Shards) -> None:
         # A combined filter is made in each shard.
         self.view, self.shards = view, shards.apart() if view.ranking is None else shards
-        self.plain = view.by("ordinal")
+
+    @cached_property
+    def plain(self) -> View:
+        """The same members by ordinal ranks."""
+        return self.view.by("ordinal")
 
     def share(self, count: int) -> int:
         """Return a number that the members of one shard, among ``count`` consecutive ones, hardly ever exceed."""

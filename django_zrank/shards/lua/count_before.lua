@@ -50,20 +50,22 @@ for shard = 1, (is_other or sized == '1' or not ARGV[FIRST]) and shards or 0 do
   end
 end
 
+local is_best_last = order.reverse
+
 -- The number of members of a shard that are before a sort key; with 'past', or equal to its leading bytes.
 local function count_in(shard, score, bytes, past)
   local better, equal
   ranking = KEYS[shard]
-  if order.reverse then
+  if is_best_last then
     better = call('ZCOUNT', ranking, '(' .. score, '+inf')
   else
     better = call('ZCOUNT', ranking, '-inf', '(' .. score)
   end
-  equal = #bytes > 0 and call('ZCOUNT', ranking, score, score) or 0
+  equal = bytes ~= '' and call('ZCOUNT', ranking, score, score) or 0
   if equal > 0 then
-    local first = order.reverse and call('ZCARD', ranking) - better - equal or better
+    local first = is_best_last and call('ZCARD', ranking) - better - equal or better
     local lower = search(ranking, first, first + equal, bytes, past) - first
-    return better + (order.reverse and equal - lower or lower)
+    return better + (is_best_last and equal - lower or lower)
   elseif better == 0 then
     check(shard)
   end
@@ -74,8 +76,10 @@ for i = FIRST, #ARGV, 3 do
   local own, score, stored = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   local is_wanted, ranked_in, is_here = score == '', KEYS[own], false
   if is_wanted then
-    stored = find(keys_of(own), stored, order)
-    score = stored and call('ZSCORE', ranked_in, stored)
+    stored, score = find(keys_of(own), stored, order)
+    if is_other and score then
+      score = call('ZSCORE', ranked_in, stored)
+    end
     is_here = score
     if not score then
       check(own)
