@@ -33,6 +33,9 @@ class ConnectionFactory(BaseFactory):  # type: ignore[misc]
     blocks: ClassVar[bool] = True
     """Coroutines leave connecting and sending to threads."""
 
+    spreads_keys: ClassVar[bool] = True
+    """Keys of several slots may lie on several servers, so no call takes them."""
+
     _clients: Final[dict[tuple[Any, ...], RedisCluster]] = {}
     _lock = Lock()
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from ..exceptions import IndexUnavailable
 from ..redis.scripts import Script
 
-__all__ = ["FULL", "Blocking", "Call", "Request", "Swapped"]
+__all__ = ["FULL", "Blocking", "Call", "ManySlots", "Request", "Swapped"]
 
 Answer = TypeVar("Answer")
 
@@ -18,6 +19,10 @@ FULL: Final = 2000
 
 class Swapped(Exception):
     """The build requested is not the live one."""
+
+
+class ManySlots(IndexUnavailable):
+    """The keys of a call lie in several slots of a cluster."""
 
 
 class Call(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,18 +12,25 @@ from redis.exceptions import DataError, RedisError, ResponseError
 from ..conf import get_settings, key_prefix
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..pool import Dropping, guard
-from ..queries.request import Call, Request, Swapped
+from ..queries.request import Call, ManySlots, Request, Swapped
 from ..queries.steps import Once, Steps, drive, one
 from .isolation import is_testing, require_redis
 from .keys import Keys
 from .sending import cache_client, has_several, in_trips, is_one_trip, renew, send_request, server_of
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "believed"]
 
 Answer = TypeVar("Answer")
 
 _live: dict[Keys, Keys] = {}
 """The keys of the build that this process believes to be live, by the keys of the index."""
+
+
+def believed(several: Sequence[Keys]) -> tuple[Keys, ...] | None:
+    """Return the keys of the builds that this process believes to be live, by the keys of several indexes; None if one
+    of them has not been read."""
+    found = tuple(map(_live.get, several))
+    return None if None in found else found  # type: ignore[return-value]
 
 
 class Executor:
@@ -136,6 +143,8 @@ class Executor:
                 return self.not_built()
             case ["UNHEALTHY", *_]:
                 return self.not_accepted()
+            case ["CROSSSLOT", *_]:
+                return ManySlots(f"Index {self.name!r}: {error}")
             case ["UNAVAILABLE", *_]:  # Redis says which line of the script has raised it
                 message = str(error).partition(" ")[2].partition(" script: ")[0]
                 return IndexUnavailable(f"Index {self.name!r}: {message}")

@@ -32,6 +32,7 @@ __all__ = [
     "send_once",
     "send_request",
     "server_of",
+    "spreads_keys",
     "words",
 ]
 
@@ -89,6 +90,11 @@ class Servers(Protocol):
     def renew(self, error: Exception) -> bool:
         """Look up the servers again after an error. Return False if the request must not be repeated: a server may have
         carried it out."""
+
+
+def spreads_keys(alias: str) -> bool:
+    """Return True if the clients of a cache know several servers, each of which holds some slots."""
+    return getattr(cache_client(alias).connection_factory, "spreads_keys", False)
 
 
 def has_several(client: Any) -> bool:

@@ -10,16 +10,23 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, sqrt
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from ..queries.decks import Deck, Hand
 from ..queries.draws import Draw, Drawing, Ends, Table
-from ..queries.steps import Steps, together
+from ..queries.request import Call
+from ..queries.steps import Steps, one, together
 from ..queries.view import View
 from ..redis.keys import Keys
+from ..redis.scripts import Script
 from .members import Shards
 
-__all__ = ["Decks", "Moved", "ShardedDrawing", "drawing_over_shards"]
+__all__ = ["DEAL_TOGETHER", "Decks", "DrawingTogether", "Moved", "ShardedDrawing", "drawing_over_shards"]
+
+DEAL_TOGETHER: Final = Script("deal_together", __package__ or "")
+
+_COST: Final = 10
+"""Microseconds that it takes to find the band in one shard."""
 
 
 class Moved(Exception):
@@ -65,8 +72,29 @@ class Decks:
         return deck.share(min(wanted, ceil(mean + 2 * sqrt(mean))))
 
 
+class DrawingTogether(Drawing):
+    """A draw that is under way: one script deals from all shards, and looks up the asking member."""
+
+    def __init__(self, draw: Draw, view: View, shards: Shards, at: tuple[float, bytes] | None) -> None:
+        """``at``: the position to draw around, in place of that of the member."""
+        super().__init__(draw, view, shards.own(draw.member or ""), at)
+        self._rankings = shards.rankings(view.ranking or "")
+        self._at = 0 if draw.member is None else shards.of(draw.member) + 1
+        """The number of the shard of the asking member, from 1."""
+
+    @property
+    def _tells_ranks(self) -> bool:
+        return False
+
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
+        touched = (keys.remembered(self._text), *self._rankings)
+        cost += _COST * len(self._rankings)
+        return one(Call(DEAL_TOGETHER, touched, (*arguments[1:], self._at), cost), writes=writes)
+
+
 class ShardedDrawing(Drawing):
-    """A draw that is under way: shards deal cards. A base class of others, before the class of the draws of a view."""
+    """A draw that is under way: each shard deals cards. A base class of others, before the class of the draws of a
+    view."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from math import ceil, sqrt
 from typing import Any, Final, NamedTuple, TypeVar
@@ -28,11 +28,12 @@ from ..queries.pages import (
     parse_page,
 )
 from ..queries.positions import Locate, Location, Locations, Placement, Placements, PositionByCommand
+from ..queries.request import FULL, Call, Request
 from ..queries.steps import Question, Several, Steps, together
 from ..queries.view import View
 from ..redis import scripts
 from ..redis.keys import Keys
-from .draws import Moved, drawing_over_shards
+from .draws import DrawingTogether, Moved, drawing_over_shards
 from .members import Shards
 from .values import count_values
 
@@ -58,6 +59,10 @@ class SortKey(NamedTuple):
     score: float
     stored: bytes
 
+
+_Named = tuple[int, str, bytes | str]
+"""A sort key as the script takes it: the number of the shard of its member, from 0, the score as text, and the stored
+member. Without a score, the primary key of a member that is looked up."""
 
 Run = tuple[list[SortKey], bool]
 """Consecutive members of a shard, and true if it has no more in this direction."""
@@ -129,8 +134,13 @@ class ShardedView:
     """The members of a view in several shards. Each method returns steps."""
 
     def __init__(self, view: View, shards: Shards) -> None:
-        self.view, self.shards = view, shards
-        self.plain = view.by("ordinal")
+        # A combined filter is made in each shard.
+        self.view, self.shards = view, shards.apart() if view.ranking is None else shards
+
+    @cached_property
+    def plain(self) -> View:
+        """The same members by ordinal ranks."""
+        return self.view.by("ordinal")
 
     def share(self, count: int) -> int:
         """Return a number that the members of one shard, among ``count`` consecutive ones, hardly ever exceed."""
@@ -157,34 +167,69 @@ class ShardedView:
 
     def count_before(self, sort_keys: Sequence[SortKey]) -> Steps[Counted]:
         """Count what is before sort keys. One round trip for 25 of them, or 100 if no ties are searched."""
+        split, of = self.view.layout.split, self.shards.of
+        named = [(of(split(stored)[1]), repr(score), stored) for score, stored in sort_keys]
         if not self.view.ranks.is_distinct or not sort_keys:
-            return (yield from self._count(sort_keys))
-        values = [(sort_key.score, self.view.layout.split(sort_key.stored)[0]) for sort_key in sort_keys]
-        both: list[Steps[Any]] = [self._count(sort_keys), count_values(self.view, self.shards, values)]
-        counted, before = yield from together(both)
-        return counted._replace(before=before)  # type: ignore[no-any-return]
+            return Counted(*(yield from self._count(named)))
+        values = [(score, split(stored)[0]) for score, stored in sort_keys]
+        both: list[Steps[Any]] = [self._count(named), count_values(self.view, self.shards, values)]
+        (size, here, _), before = yield from together(both)
+        return Counted(size, here, before)
 
-    def _count(self, sort_keys: Sequence[SortKey]) -> Steps[Counted]:
-        view, counted = self.view, Counted(0, 0, [])
-        is_searched = view.method == "ordinal" or view.searches_ties
-        size, each = (_CHUNK // 4, 40) if is_searched else (_CHUNK, 5)
-        for at in range(0, len(sort_keys) or 1, size):
-            chunk = sort_keys[at : at + size]
-            words = [word for sort_key in chunk for word in (repr(sort_key.score), sort_key.stored)]
-            cost = len(chunk) * each
-            replies = yield from self.shards.each(
-                lambda keys, words=words, cost=cost: view.read(
-                    keys, COUNT_BEFORE, (keys.build, *view.order, *words), cost
-                )
-            )
-            total, here, *before = map(sum, zip(*replies, strict=True))
-            counted = Counted(total, counted.here + here, counted.before + before)
-        return counted
+    def _count(self, named: Sequence[_Named], *, is_sized: bool = True) -> Steps[tuple[int, int, list[Any]]]:
+        """Return the size of the ranking, the number of sort keys that are a member's, and what the script replies for
+        each: of all shards together."""
+        count = len(self.shards.keys)
+        is_searched = self.view.method == "ordinal" or self.view.searches_ties
+        most, each = (_CHUNK // 4, 40) if is_searched else (_CHUNK, 5)
+        size, here, found = 0, 0, list[Any]()
+        for first in range(0, len(named) or 1, most):
+            some = named[first : first + most]
+            if self.shards.are_together:
+                in_a_call = max(1, FULL // (each * count))
+                parts = [some[at : at + in_a_call] for at in range(0, len(some) or 1, in_a_call)]
+                replies = yield Request([self._call(part, each * count, is_sized) for part in parts])
+                size = replies[0][0]
+                here += sum(reply[1] for reply in replies)
+                found += [count for reply in replies for count in reply[2:]]
+            else:
+                replies = yield from self.shards.each(partial(self._count_in, some, each))
+                size, more, *counts = map(sum, zip(*replies, strict=True))
+                here, found = here + more, found + counts
+        return size, here, found
+
+    def _call(self, named: Sequence[_Named], each: int, is_sized: bool) -> Call:
+        """Return a call that counts in shards that are read together."""
+        view = self.view
+        words = [word for shard, score, stored in named for word in (shard + 1, score, stored)]
+        arguments = ("", *view.order, int(is_sized), *words)
+        return Call(COUNT_BEFORE, self.shards.rankings(view.ranking or ""), arguments, each * len(named))
+
+    def _count_in(self, named: Sequence[_Named], each: int, keys: Keys) -> Steps[Any]:
+        """Count in one shard."""
+        view, own = self.view, self.shards.keys.index(keys)
+        words = [word for shard, score, stored in named for word in (int(shard == own), score, stored)]
+        return view.read(keys, COUNT_BEFORE, (keys.build, *view.order, 1, *words), each * len(named))
+
+    def look_up(self, members: Sequence[str], *, is_sized: bool = True) -> Steps[Locations]:
+        """The locations of members in shards that are read together. One round trip for 25 of them."""
+        of = self.shards.of
+        named: list[_Named] = [(of(member), "", member) for member in members]
+        size, _, replies = yield from self._count(named, is_sized=is_sized)
+        found = [reply and Location(reply[0], reply[0], reply[1], float(reply[2])) for reply in replies]
+        if self.view.method != "ordinal":
+            ordered = sorted({(one.score, one.stored) for one in found if one}, reverse=self.view.reverse)
+            order = {sort_key: at for at, sort_key in enumerate(ordered)}
+            found = [one and one._replace(position=order[one.score, one.stored]) for one in found]
+        return Locations(size, found)
 
     def locate(self, question: Locate) -> Steps[Locations]:
-        """Locations of members. Two round trips for 25 of them; one if their sort keys are known. With methods other
-        than ordinal, positions only order these members."""
+        """Locations of members. Two round trips for 25 of them; one if their sort keys are known, or if one script
+        reads all shards. With methods other than ordinal, positions only order these members."""
         view, ordinal = self.view, self.view.method == "ordinal"
+        is_known = question.sort_keys and not question.checked
+        if self.shards.are_together and not is_known and not view.ranks.is_distinct:
+            return (yield from self.look_up(question.members))
         sort_keys: Sequence[SortKey | None] = [*map(SortKey._make, question.sort_keys)]
         # Once more if a member has moved between the two round trips, and if sort keys that were given are old.
         attempts = 1 if sort_keys and not question.checked else 3 if sort_keys else 2
@@ -206,8 +251,11 @@ class ShardedView:
         return Locations(counted.size, [sort_key and locations[sort_key] for sort_key in sort_keys])
 
     def position_by_command(self, question: PositionByCommand) -> Steps[int | None]:
-        sort_keys = [question.sort_key] if question.sort_key else []
-        _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
+        if self.shards.are_together:
+            _, (found,) = yield from self.look_up([question.member], is_sized=False)
+        else:
+            sort_keys = [question.sort_key] if question.sort_key else []
+            _, (found,) = yield from self.locate(Locate([question.member], sort_keys, checked=True))
         return found and found.position
 
     def placements(self, question: Placements) -> Steps[list[Placement]]:
@@ -449,10 +497,14 @@ class ShardedView:
         """Draw random distinct members near a member.
 
         Two round trips: the member's own shard returns its sort key, then all shards deal. One if the caller knows the
-        sort key, and that is still the member's. One more for a band of ranks; seldom more for a band of scores.
+        sort key, and that is still the member's, or if one script deals from all shards. One more for a band of ranks;
+        seldom more for a band of scores.
         """
-        at = question.at[:2] if question.at else question.sort_key
-        known, member = at and SortKey(*at), question.member or ""
+        drawing = drawing_over_shards(self.view.drawing)
+        at, by_rank = question.at and SortKey(*question.at[:2]), question.measure == "ranks"
+        if self.shards.are_together and not by_rank:
+            return (yield from DrawingTogether(question, self.view, self.shards, at).run())
+        known, member = at or (question.sort_key and SortKey(*question.sort_key)), question.member or ""
         for is_last in (question.at is not None, True):
             me = known
             if me is None:
@@ -461,9 +513,8 @@ class ShardedView:
                 if me is None:
                     return None
             ordinal = ShardedView(self.plain, self.shards)
-            ends = partial(ordinal.ends, question, me) if question.measure == "ranks" else None
+            ends = partial(ordinal.ends, question, me) if by_rank else None
             try:
-                drawing = drawing_over_shards(self.view.drawing)
                 begun = drawing(question, self.view, self.shards, me, check=not is_last, ends=ends)
                 return (yield from begun.run())
             except Moved:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from ..conf import get_settings
 from ..declaration import Index
 from ..queries.positions import ScoreByCommand
-from ..queries.request import Swapped
+from ..queries.request import ManySlots, Swapped
 from ..queries.steps import Question, Steps, together
 from ..queries.view import View
 from ..redis import reader_of
+from ..redis.executor import believed
+from ..redis.keys import Keys
 from ..redis.reader import Reader
+from ..redis.sending import spreads_keys
 from ..store import Health
 from .members import Shards
 from .queries import over_shards
@@ -35,14 +39,20 @@ class ShardedReader(Reader):
         super().__init__(index)
         self.readers = [reader_of(holder) for holder in index.holders]
         self.swaps += len(self.readers)  # a rebuild swaps them one by one
+        self._held = [reader.keys for reader in self.readers]
+        self._are_apart = bool(index.attached_paths())
+        """True if no script may read several shards: attachments are read from one, and servers may refuse to."""
 
     @property
     def believed(self) -> Shards | None:  # type: ignore[override]
-        live = [reader.believed for reader in self.readers]
-        return Shards(tuple(live)) if all(live) else None  # type: ignore[arg-type]
+        live = believed(self._held)
+        return self._shards(live) if live else None
 
     def learning(self) -> Steps[Shards]:  # type: ignore[override]
-        return Shards(tuple((yield from together([reader.learning() for reader in self.readers]))))
+        return self._shards(tuple((yield from together([reader.learning() for reader in self.readers]))))
+
+    def _shards(self, live: tuple[Keys, ...]) -> Shards:
+        return Shards.made(live, not (self._are_apart or spreads_keys(get_settings().redis_alias)))
 
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
         """The steps to the answer, from one shard if that is enough."""
@@ -55,9 +65,13 @@ class ShardedReader(Reader):
     ) -> Steps[Answer]:
         if not live.build:
             raise Swapped
-        if not all(self.index.declares(keys.build) for keys in live.keys):
+        if not all(map(self.index.declares, live.builds)):
             raise self.declared_otherwise()
-        return over_shards(question, view, live)
+        try:
+            return (yield from over_shards(question, view, live))
+        except ManySlots:  # a cluster behind one address, or behind a proxy
+            self._are_apart = True
+            return (yield from over_shards(question, view, live.apart()))
 
     def gathering(
         self, ask: Callable[..., Steps[Answer]], members: Sequence[str] | None = None

@@ -42,12 +42,12 @@ SCRIPTS = list(every_script())
 NAMED = {script.name: script for script in SCRIPTS}
 
 
-def ask_shards(store: Store, question: Any, **how: Any) -> Any:
+def ask_shards(store: Store, question: Any, *, together: bool = False, **how: Any) -> Any:
     """The answer to a question over shards, of which there is one."""
     from django_zrank.shards.members import Shards
     from django_zrank.shards.queries import over_shards
 
-    return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,))))
+    return store.run(lambda keys: over_shards(question, View(store.layout, **how), Shards((keys,), together)))
 
 
 def touch_members(store: Store) -> None:
@@ -127,6 +127,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_group": lambda store: list(PlayerAscending.group("live")),
     "check_counts": lambda store: check_counts(store, "a", b"region:x", [b"1"]),
     "deal": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)]), method="competition"),
+    "deal_together": lambda store: ask_shards(Store(store.name), Draw("1", 3, [(1, 2)]), together=True),
     "deal_tested": lambda store: ask_combined(Store(store.name), Draw("1", 3, [(1, 2)])),
     "check_health": lambda store: store.check_health(),
     "forget_version": lambda store: store.call(

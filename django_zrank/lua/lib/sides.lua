@@ -81,6 +81,19 @@ local function deal_side(ranking, side, passes, small, barred, layout, size)
   return reply
 end
 
+-- Let each of two sides that are dealt make up for what the other has too few of.
+local function make_up(below, above)
+  if below.numbers == '' or above.numbers == '' then
+    return
+  end
+  local function lacks(side)
+    return math.max(0, side.wanted - math.max(0, side.full - side.skipped))
+  end
+  local below_lacks, above_lacks = lacks(below), lacks(above)
+  below.wanted, below.most = below.wanted + above_lacks, below.most + above_lacks
+  above.wanted, above.most = above.wanted + below_lacks, above.most + below_lacks
+end
+
 -- Deal from both sides of a band, cards that pass if there is 'passes'. Returns the number of members in the band without
 -- the asking one, and both sides.
 local function deal_band(ranking, live, me, measure, band, below, above, small, barred, layout, passes)
@@ -118,14 +131,7 @@ local function deal_band(ranking, live, me, measure, band, below, above, small, 
   below.first, below.full = low, math.max(0, last - low + 1)
   above.first, above.full = first, math.max(0, high - first + 1)
 
-  if below.numbers ~= '' and above.numbers ~= '' then
-    local function lacks(side)
-      return math.max(0, side.wanted - math.max(0, side.full - side.skipped))
-    end
-    local below_lacks, above_lacks = lacks(below), lacks(above)
-    below.wanted, below.most = below.wanted + above_lacks, below.most + above_lacks
-    above.wanted, above.most = above.wanted + below_lacks, above.most + below_lacks
-  end
+  make_up(below, above)
   local size = layout.method ~= '' and call('ZCARD', ranking)
   return math.max(0, high - low + 1) - among - elsewhere,
     deal_side(ranking, below, passes, small, barred, layout, size),

@@ -22,12 +22,16 @@ end
 
 -- The position of the first member whose bytes are not below 'bytes', among those from position 'low' to before 'high', which
 -- have equal scores; with 'past', of the first one whose leading bytes are above them. 'high' if there is none. A binary
--- search.
+-- search, which reads the last 16 at once: three quarters to nine tenths of the time.
 local function search(ranking, low, high, bytes, past)
   local call = redis.call
+  local first, last
   while low < high do
+    if not last and high - low <= 16 then
+      first, last = low, call('ZRANGE', ranking, low, high - 1)
+    end
     local middle = math.floor((low + high) / 2)
-    local stored = call('ZRANGE', ranking, middle, middle)[1]
+    local stored = last and last[middle - first + 1] or call('ZRANGE', ranking, middle, middle)[1]
     if past then
       stored = string.sub(stored, 1, #bytes)
     end

@@ -56,9 +56,13 @@ class Both:
                 self.whole.client.zadd(keys.group(name), {member: "inf"})
 
 
-def divide(index: type[RankIndex], shards: int, rows: Mapping[Any, Mapping[str, Any]]) -> Both:
-    """Make both hold exactly ``rows``, as ``populate()`` takes them."""
+def divide(
+    index: type[RankIndex], shards: int, rows: Mapping[Any, Mapping[str, Any]], *, together: bool = False
+) -> Both:
+    """Make both hold exactly ``rows``, as ``populate()`` takes them. ``together``: shards are read by one script where
+    there is one for several, as on one server; otherwise each by its own, as in a cluster."""
     whole, divided = populate(index, rows), sharded(index, shards)
     whole.learn()
     populate(divided, rows)
-    return Both(whole, Shards(tuple(reader_of(part).learn() for part in divided.instance().holders)))
+    live = tuple(reader_of(part).learn() for part in divided.instance().holders)
+    return Both(whole, Shards(live, together))

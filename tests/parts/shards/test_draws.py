@@ -33,7 +33,7 @@ def draws(draw: st.DrawFn) -> tuple[Both, Any, Draw]:
     """Rows in shards and in one piece, a ranking of them, and a draw from it."""
     index = draw(st.sampled_from([*ROWS]))
     rows = draw(ROWS[index].filter(bool))
-    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+    both = divide(index, draw(st.sampled_from(COUNTS)), rows, together=draw(st.booleans()))
     measure = draw(st.sampled_from(["exact" if index is Wide else "score", "ranks"]))
     ranking = draw(rankings(both, index, rows))
     members = st.sampled_from([*rows])

@@ -97,7 +97,7 @@ def cases(draw: st.DrawFn) -> tuple[Both, View, list[str], list[Any]]:
     """Rows in shards and in one piece, a view of them, and some members and scores to ask for."""
     index = draw(st.sampled_from([*ROWS]))
     rows = draw(ROWS[index])
-    both = divide(index, draw(st.sampled_from(COUNTS)), rows)
+    both = divide(index, draw(st.sampled_from(COUNTS)), rows, together=draw(st.booleans()))
     ranking = draw(rankings(both, index, rows))
     members = draw(st.lists(st.sampled_from([*rows, *(draw(st.lists(pks, max_size=2)) or [7])]), max_size=8))
     scores = [draw(few | many) for _ in "ab"]

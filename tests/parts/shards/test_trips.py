@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from redis.connection import Connection
 
+from django_zrank.shards import reader
 from tests.pages import ROOT
 from tests.populations import populate
 from tests.sharded import sharded
@@ -31,6 +32,13 @@ def documented() -> Iterator[tuple[str, list[int]]]:
 
 
 DOCUMENTED = dict(documented())
+METHODS = ["ordinal", "competition", *(["dense"] if PARTS["dense"].is_there else [])]
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have shards be read as those of a cluster."""
+    monkeypatch.setattr(reader, "spreads_keys", lambda alias: True)
 
 
 def test_the_calls_that_are_listed() -> None:
@@ -42,8 +50,21 @@ class Counted(CompetitorRank):
     ranking_method = KEEPING
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("call", DOCUMENTED)
 def test_round_trips(call: str) -> None:
+    assert found_trips(call) == DOCUMENTED[call][: len(METHODS)]
+
+
+@pytest.mark.parametrize(
+    "call", ["ranking.rank(player)", "ranking.rank(player.pk)", "ranking.recommend(player.pk, band=9)"]
+)
+def test_shards_of_one_server_take_one_round_trip(call: str) -> None:
+    assert found_trips(call)[:2] == [1, 1]
+
+
+def found_trips(call: str) -> list[int]:
+    """The round trips of a call by each ranking method."""
     index = sharded(Counted, 3)
     populate(index, ROWS)
     names = {
@@ -51,10 +72,8 @@ def test_round_trips(call: str) -> None:
         "player": Competitor(pk=min(ROWS), points=ROWS[min(ROWS)]["points"]),
     }
     names["group"].add(names["player"])
-    methods = ["ordinal", "competition", *(["dense"] if PARTS["dense"].is_there else [])]
-    rankings = [index.ranking.by(method) for method in methods]
-    found = [trips(call, names | {"ranking": each, "entry": each.top(9)[4]}) for each in rankings]
-    assert found == DOCUMENTED[call][: len(found)]
+    rankings = [index.ranking.by(method) for method in METHODS]
+    return [trips(call, names | {"ranking": each, "entry": each.top(9)[4]}) for each in rankings]
 
 
 def trips(call: str, names: dict[str, Any]) -> int:

@@ -64,11 +64,13 @@ def by_shards(drawn: Iterable[Sequence[int]], where: dict[int, int]) -> float:
     return (chi_square - (len(cells) - 1)) / math.sqrt(2 * (len(cells) - 1))
 
 
-def deviations(sizes: Sequence[int], draws_made: int, *, tied: int = 0, excluded: int = 0) -> float:
+def deviations(
+    sizes: Sequence[int], draws_made: int, *, tied: int = 0, excluded: int = 0, together: bool = False
+) -> float:
     """The greatest deviation from chance, in standard deviations, of the pairs that are drawn from either side, and of
     the shards that they come from. ``excluded``: so many of either side may not come."""
     rows = levels(sizes, tied)
-    both, view = divide(Bare, len(sizes), rows), Bare.ranking.view
+    both, view = divide(Bare, len(sizes), rows, together=together), Bare.ranking.view
     order = sorted(rows, key=lambda pk: (rows[pk]["level"], str(pk)))
     at = len(order) // 2
     me, out = order[at], {*order[:excluded], *order[len(order) - excluded :]}
@@ -93,24 +95,27 @@ def dealing(small: int) -> AbstractContextManager[Any]:
 @pytest.mark.parametrize(
     ("sizes", "small", "excluded"), [("uneven", 0, 2), ("uneven", 16, 0), ("one", 0, 0), ("one", 16, 2)]
 )
-def test_every_set_is_equally_likely(sizes: str, small: int, excluded: int) -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_every_set_is_equally_likely(sizes: str, small: int, excluded: int, together: bool) -> None:
     with dealing(small):
-        assert deviations(SIZES[sizes], 600, excluded=excluded) < LIMIT
+        assert deviations(SIZES[sizes], 600, excluded=excluded, together=together) < LIMIT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("small", [0, 16])
 @pytest.mark.parametrize(("tied", "excluded"), [(0, 0), (0, 2), (8, 0), (20, 0)])
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=[*SIZES])
 def test_every_set_is_equally_likely_in_many_draws(
-    sizes: Sequence[int], tied: int, excluded: int, small: int
+    sizes: Sequence[int], tied: int, excluded: int, small: int, together: bool
 ) -> None:
     """Some have the score of the one who asks: so few that cards of the other side are passed over, or so many that
     their place is searched. 2,000 draws tell a sampler that is wrong one time in ten."""
     if sizes == SIZES["tiny"] and (tied or excluded):
         pytest.skip("too few to tie or to exclude")
     with dealing(small):
-        assert deviations(sizes, 2_000, tied=tied, excluded=excluded) < LIMIT
+        found = deviations(sizes, 2_000, tied=tied, excluded=excluded, together=together)
+    assert found < LIMIT
 
 
 class Even(random.Random):

@@ -27,7 +27,7 @@ elseif name == 'read_ranks' then
 elseif name == 'read_placements' then
   add(reply, 2, #reply + 1) -- one member
 elseif name == 'count_before' then
-  add(ARGV, 7, 2)
+  add(ARGV, 9, 3)
 elseif name == 'sample_nearby' then
   add(reply, 9, 3)
 else -- the cards of a draw have ranks if there is a method
