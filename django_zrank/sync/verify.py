@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from time import sleep
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +29,7 @@ from ..iteration import batched
 from ..queries.request import Call
 from ..redis.isolation import sharing
 from ..signals import drift_found
-from ..store import Replaced, Store
+from ..store import BuiltRow, Replaced, Store
 from ..transactions import PATIENCE, refuse_transaction
 from .drain import drain
 from .gauges import read_gauges
@@ -265,7 +266,8 @@ def _compare(report: Report, size: int, progress: Callable[[int], Any], *, repai
 
 
 def _rows(index: Index, size: int) -> Iterator[dict[bytes, _Row]]:
-    """Yield the members that there should be, in batches.
+    """Yield the members that there should be, in batches. Those of a page that stand in the same facet rankings come
+    together: a batch asks few of these, by one command each, and many commands would take most of the time.
 
     Each page is a query of its own: a long one would keep the database from removing old rows, and some drivers allow
     no other query meanwhile. Keys bound it at both ends: with a LIMIT, PostgreSQL joins other tables from their
@@ -274,13 +276,17 @@ def _rows(index: Index, size: int) -> Iterator[dict[bytes, _Row]]:
     """
     selected, page = select(index), size * _PAGE
     keys = every_row(index.model, index.get_using()).order_by("pk").values_list("pk", flat=True)
-    size = max(1, size // 4) if index.layout.memberships else size
+    layout = index.layout
+    size = max(1, size // 4) if layout.memberships else size
     bounds: dict[str, Any] = {}
     while True:
         # The last key of a full page; none if there are fewer.
         ends = list(keys.filter(**bounds)[page - 1 : page])
         rows = selected.filter(**bounds, **({"pk__lte": ends[0]} if ends else {}))
-        for batch in batched(encode(index, list(rows)), size):
+        built: Iterable[BuiltRow] = encode(index, list(rows))
+        if layout.memberships:
+            built = sorted(built, key=lambda row: layout.names_of(row[2]))
+        for batch in batched(built, size):
             yield {text.encode(): (score, membership) for text, score, membership in batch}
         if not ends:
             break
@@ -344,19 +350,38 @@ class _Comparison:
             for name in names.split(b"\0"):
                 yield name, stored, score
 
+    def all_places(self, rows: Mapping[bytes, _Row]) -> Mapping[bytes, tuple[list[bytes], list[Any]]]:
+        """Return the :meth:`places` of all these members: by ranking, the stored members and their values. Of members
+        that stand in the same facet rankings, one after the other, these are looked up once."""
+        if not self.layout.memberships:
+            return {b"": ([*rows], [score for score, _ in rows.values()])} if rows else {}
+        split, names_of = self.layout.split, self.layout.names_of
+        found: defaultdict[bytes, tuple[list[bytes], list[Any]]] = defaultdict(lambda: ([], []))
+        for names, group in groupby(rows.items(), lambda item: names_of(item[1][1])):
+            own = list(group)
+            stored = [split(membership)[0] + member for member, (_, membership) in own]
+            scores = [score for _, (score, _) in own]
+            own_places: dict[bytes, tuple[list[bytes], list[Any]]] = dict.fromkeys(
+                [b"", *filter(None, names.split(b"\0"))], (stored, scores)
+            )
+            memberships = [membership or None for _, (_, membership) in own]
+            own_places[_MEMBERSHIPS] = [member for member, _ in own], memberships
+            for name, (each, values) in own_places.items():
+                all_stored, all_values = found[name]
+                all_stored += each
+                all_values += values
+        return found
+
     # The first look
 
     def include(self, rows: Mapping[bytes, _Row]) -> None:
         """Count the members that stand where their rows say, and suspect the others."""
-        wanted: defaultdict[bytes, dict[bytes, Any]] = defaultdict(dict)
-        for member, row in rows.items():
-            for name, stored, value in self.places(member, *row):
-                wanted[name][stored] = value
-        replies = self.store.read([self.call("ZMSCORE", name, *each) for name, each in wanted.items()])
-        for (name, each), found in zip(wanted.items(), replies, strict=True):
+        wanted = self.all_places(rows)
+        replies = self.store.read([self.call("ZMSCORE", name, *each) for name, (each, _) in wanted.items()])
+        for (name, (each, values)), found in zip(wanted.items(), replies, strict=True):
             self.tally[name] += len(found) - found.count(None)
-            if found != list(each.values()):
-                for (stored, value), there in zip(each.items(), found, strict=True):
+            if found != values:
+                for stored, value, there in zip(each, values, found, strict=True):
                     if value != there:
                         self.suspect(self.member_of(name, stored))
 

@@ -11,7 +11,9 @@ fewer rounds, so that each size takes about as long.
 
 ``--facets`` compares an index of one criterion with one of two criteria, two facets and their composite, both of one
 table, in turns: seconds of a rebuild and of a verification, and of the processors. ``--shards 16`` compares an index of
-one criterion with the same in so many shards, on the same server.
+one criterion with the same in so many shards, on the same server. ``--by-hand`` compares a rebuild with a loop of
+``fetchmany()`` and redis-py's ``zadd()`` over the same rows. Ratios are of the clock, then of the processor: of Python,
+then of Python and Redis together.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ from tests.benchmarks.servers import PATIENT, busy, django_on_postgresql, enviro
 INDEX = "ascending"
 PIPE = "redis-cli --pipe"
 
+LOOPED = 5000
+"""Rows of each ``fetchmany()`` and ``zadd()`` of the loop."""
+
 
 class Run(NamedTuple):
     """One load, or one verification."""
@@ -66,7 +71,13 @@ class Run(NamedTuple):
 
 def main() -> int:
     sizes: dict[str, Any] = {"members": (1_000_000,), "rounds": 5, "batch_size": int}
-    variants: dict[str, Any] = {"facets": False, "shards": int, "index": INDEX, "step": ""}
+    variants: dict[str, Any] = {
+        "facets": False,
+        "shards": int,
+        "by_hand": False,
+        "index": INDEX,
+        "step": "",
+    }
     options = parse_options(__doc__, **sizes, **variants, plot=Path)
     if options.step:  # we are the process that is measured
         step(options.step, options.index, options.batch_size, options.shards)
@@ -74,7 +85,7 @@ def main() -> int:
     if options.plot:
         pyplot()
     client = shutil.which("redis-cli") or shutil.which("valkey-cli")
-    compares = options.facets or options.shards
+    compares = options.facets or options.shards or options.by_hand
     if (client is None and not compares) or find_spec("psycopg") is None:
         print("Needs redis-cli or valkey-cli, and pip install psycopg[binary]")
         return 0
@@ -82,7 +93,7 @@ def main() -> int:
         if not is_ready:
             return 0
         if compares:
-            over = over_one_shard if options.shards else over_plain
+            over = over_one_shard if options.shards else over_plain if options.facets else over_a_loop
             measured = {size: over(size, options) for size in options.members}
             save(options, sizes=measured)
             return 0
@@ -131,18 +142,28 @@ def over_one_shard(size: int, options: argparse.Namespace) -> dict[str, Any]:
         return in_turns(variants, size, options)
 
 
-def in_turns(variants: Mapping[str, Sequence[str]], size: int, options: argparse.Namespace) -> dict[str, Any]:
+def over_a_loop(size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Compare a rebuild of ``size`` members with a loop, as one would write it by hand."""
+    variants = {"by hand": ["--step=loop"], "django-zrank": []}
+    with population(size):
+        return in_turns(variants, size, options, ("rebuild",))
+
+
+def in_turns(
+    variants: Mapping[str, Sequence[str]],
+    size: int,
+    options: argparse.Namespace,
+    steps: Sequence[str] = ("rebuild", "verify"),
+) -> dict[str, Any]:
     """Rebuild and verify variants in turns: arguments of a step, by their titles. All are compared with the first."""
     first, *_ = titles = [*variants]
-    runs: dict[str, list[Run]] = {
-        f"{what}, {title}": [] for what in ("rebuild", "verify") for title in titles
-    }
+    runs: dict[str, list[Run]] = {f"{what}, {title}": [] for what in steps for title in titles}
     rng = random.Random(1)
     for _ in range(options.rounds):
         rng.shuffle(titles)
         for title in titles:
             with redis_server() as (redis, server):
-                for what in ("rebuild", "verify"):
+                for what in steps:
                     before = busy(redis)
                     found = ours(what, redis, options.batch_size, *variants[title])
                     run = Run(**found, server=busy(redis) - before)
@@ -151,10 +172,11 @@ def in_turns(variants: Mapping[str, Sequence[str]], size: int, options: argparse
     print(f"{server}, {connection.display_name}, {size:,} members, {options.rounds:,} rounds, medians")
     medians = {title: Run(*map(statistics.median, zip(*each, strict=True))) for title, each in runs.items()}
     for title, (seconds, cpu, server_cpu, peak) in medians.items():
-        ratio = seconds / medians[f"{title.partition(',')[0]}, {first}"].seconds
+        base = medians[f"{title.partition(',')[0]}, {first}"]
+        together = (cpu + server_cpu) / (base.cpu + base.server)
         print(
-            f"{title:16} {seconds:8.2f} s {cpu:8.2f} s of Python {server_cpu:8.2f} s of Redis "
-            f"{peak:5.0f} MB {ratio:6.2f}"
+            f"{title:22} {seconds:8.2f} s {cpu:8.2f} s of Python {server_cpu:8.2f} s of Redis "
+            f"{peak:5.0f} MB {seconds / base.seconds:6.2f} {cpu / base.cpu:6.2f} {together:6.2f}"
         )
     return {title: [run._asdict() for run in each] for title, each in runs.items()}
 
@@ -288,7 +310,9 @@ def step(what: str, name: str, batch_size: int | None, shards: int | None) -> No
         vars(index).pop("parts", None)
     sizes = {"batch_size": batch_size} if batch_size else {}
     began, cpu = perf_counter(), process_time()
-    if what == "rebuild":
+    if what == "loop":
+        loop(index)
+    elif what == "rebuild":
         rebuild(index, **sizes)
     else:
         report = verify(index)
@@ -296,6 +320,16 @@ def step(what: str, name: str, batch_size: int | None, shards: int | None) -> No
             raise SystemExit(f"verify: {report}")
     took = {"seconds": perf_counter() - began, "cpu": process_time() - cpu}
     print(json.dumps(took | {"peak": peak()}))
+
+
+def loop(index: Any) -> None:
+    """Fill a sorted set with what an index ranks."""
+    client: Redis = Redis.from_url(settings.CACHES["zrank"]["LOCATION"])
+    statement = index.get_ranked().values_list("pk", *index.ordering.paths).query
+    with connection.cursor() as cursor:
+        cursor.execute(*statement.sql_with_params())
+        while rows := cursor.fetchmany(LOOPED):
+            client.zadd("bare", dict(rows))
 
 
 def peak() -> float:

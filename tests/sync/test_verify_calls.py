@@ -95,6 +95,21 @@ def test_no_call_takes_long(zrank: Redis) -> None:
     assert {command for command, cost in looked_up.items() if cost > 1500} == set()
 
 
+def test_a_batch_asks_few_rankings() -> None:
+    """Regions alternate from row to row, and come one after the other."""
+    populate(400)
+    asked: list[str] = []
+
+    def see(request: Request[Any], send: Callable[[], list[Any]]) -> list[Any]:
+        asked.extend(str(call.keys[0]) for call in request.calls if call.command == "ZMSCORE")
+        return send()
+
+    with observed(see):
+        assert verify(INDEX, batch_size=200).ok
+    # 50 rows a batch, in eight batches: four of each region.
+    assert sum("region:kansai'" in key for key in asked) == 4
+
+
 def faults(client: Redis) -> set[str]:
     """Members that are wrong, each in another way: one to be read in every phase."""
     live = Store(INDEX.name).live.root
