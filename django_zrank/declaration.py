@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
     from typing_extensions import TypeVar
 
+    from .codec.filters import MemberSets
+
     Member = TypeVar("Member", bound=models.Model, default=Any)
 else:
     from typing import TypeVar
@@ -236,6 +238,11 @@ class Index(MemberCodec, Generic[Member]):
     ) -> Generator[Any, Any, Answer]:
         """Return the query that ``ask`` makes of the live keys, which may request more than the answer needs."""
         return ask(live)
+
+    @property
+    def member_sets(self) -> Mapping[str, MemberSets]:
+        """Sets of members that rankings can be filtered by, besides facets, by the names of the filters."""
+        return {}
 
     @property
     def is_ahead(self) -> bool:

@@ -100,12 +100,12 @@ class Ranking(
     def filter(self, **conditions: Any) -> Self:
         """The ranking of the members that have these values: ``filter(region="kanto", platform__in=["pc", "ps"])``.
 
-        Names are paths declared in ``facets``, and ``group``. All conditions must hold. ``__in`` takes several values,
-        one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
-        combinations are computed in pieces and kept for some seconds, but ``recommend()`` first tests members one by
-        one.
+        Names are paths declared in ``facets``, and filters that parts add, such as ``group``. All conditions must hold.
+        ``__in`` takes several values, one of which must match. Filters that one declared facet covers are as fast as
+        the whole index. Other combinations are computed in pieces and kept for some seconds, but ``recommend()`` first
+        tests members one by one.
 
-        Raises ``ValueError`` for an unknown facet, an invalid value, or more than 50 groups.
+        Raises ``ValueError`` for an unknown facet, an invalid value, or too many.
         """
         return self._narrow(conditions, negated=False)
 
@@ -123,7 +123,7 @@ class Ranking(
         """The view of the members that pass the filters, computed member by member. Raises ``ValueError``."""
         combine = combined_filter()
         if combine is None:
-            declare = uncovered(self.conditions)
+            declare = uncovered(self.index, self.conditions)
             hint = f"; declare {declare}" if declare else ""
             raise ValueError(
                 f"{self._name}: filters can ask for one value of each path of one declared facet{hint}"
@@ -740,7 +740,7 @@ class Ranking(
             return (yield from reader_of(self.index).asking(question, view, self.server))
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
-            declare = uncovered(self.conditions, counted)
+            declare = uncovered(self.index, self.conditions, counted)
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:

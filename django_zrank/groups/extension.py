@@ -12,7 +12,7 @@ from ..extension import Extension
 from ..queries.request import Call
 from ..redis.keys import Keys
 from . import LEAVE_GROUP, Grouping
-from .keys import group_keys
+from .keys import group_key, group_keys
 
 __all__ = ["Groups"]
 
@@ -36,5 +36,5 @@ class Groups(Extension[Grouping[Any]]):
             return Call("UNLINK", (key,)) if is_own else Call("ZREM", (key,), (member,))
         if kind != "group":
             return None
-        name = key.removeprefix(keys.group("")).partition(":")[0]
+        name = key.removeprefix(group_key(keys, "")).partition(":")[0]
         return Call(LEAVE_GROUP, group_keys(keys, name), (member,))

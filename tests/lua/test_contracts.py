@@ -120,7 +120,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_joined": count_joined,
     "leave_group": lambda store: store.call(
         NAMED["leave_group"],
-        [f"{store.keys.group('live')}{suffix}" for suffix in ("", ":joined", ":counts")],
+        [f"{store.keys.beside('group', 'live')}{suffix}" for suffix in ("", ":joined", ":counts")],
         ("1",),
     ),
     "count_group": lambda store: PlayerAscending.group("live").contains(1),
