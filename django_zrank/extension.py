@@ -33,6 +33,8 @@ __all__ = [
     "Fallback",
     "Preceding",
     "Source",
+    "avoided",
+    "avoided_by",
     "combined_filter",
     "combined_filters",
     "companions",
@@ -42,6 +44,7 @@ __all__ = [
     "fallback",
     "fallbacks",
     "installed",
+    "own_keys",
     "settings",
     "sources",
     "tables",
@@ -280,6 +283,23 @@ tables: Final[dict[str, str]] = {}
 combined_filters: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
+
+
+avoided: Final[dict[str, str]] = {}
+"""The dotted paths of functions of the value of a parameter of ``recommend()``, by its name: they return the members
+that a draw avoids (:class:`~django_zrank.queries.draws.Avoiding`), or raise ``ValueError``."""
+
+
+def avoided_by(parameter: str, value: Any) -> Any:
+    """Return the members that a draw avoids with this value of a parameter. Raises ``ValueError``."""
+    if parameter not in avoided:
+        raise ValueError(f"{parameter}: no part has this parameter")
+    return import_string(avoided[parameter])(value)
+
+
+own_keys: Final[list[str]] = []
+"""The kinds of keys (:meth:`~django_zrank.redis.keys.Keys.beside`) that a part keeps for a single member, whose primary
+key is in their names. They go when it leaves."""
 
 
 def divisible(

@@ -10,10 +10,12 @@ from .erase import Erasing
 from .extension import (
     Fallback,
     Source,
+    avoided,
     combined_filters,
     companions,
     extensions,
     fallbacks,
+    own_keys,
     settings,
     sources,
     tables,
@@ -48,6 +50,9 @@ extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 extensions["shown"] = "django_zrank.shown.extension.Shown"
 extensions["combined"] = "django_zrank.combined.extension.Combined"
+avoided["remember"] = "django_zrank.remember.memory.remembering"
+own_keys.append("remembered")
+extensions["remember"] = "django_zrank.remember.extension.Remembered"
 extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 

@@ -23,7 +23,7 @@ from .iteration import batched
 from .members import members_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
-from .queries.draws import Draw, Sample, forget_remembered
+from .queries.draws import Draw, Sample
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
 from .queries.request import Blocking
@@ -32,6 +32,7 @@ from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
+from .remember import Remembering
 from .statistics import Statistics
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _AT_ONCE: Final = 100
 
 
 class Ranking(
+    Remembering[Member],
     Statistics[Member],
     Generic[Member],
 ):
@@ -281,7 +283,7 @@ class Ranking(
         index = self.index
         if where is not None:
             draw = draw._replace(where=condition(index, where))
-            if draw.remember is not None:
+            if draw.avoiding is not None:
                 raise ValueError("remember: can't be combined with where")
         if not isinstance(exclude, (tuple, list)):
             exclude = yield from listed("exclude", exclude)
@@ -378,14 +380,6 @@ class Ranking(
         texts = [split(stored)[1].decode() for _, stored in sort_keys]
         _, found = yield from self._ask(Locate(texts, sort_keys))
         return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
-
-    @verb
-    def forget(self, member: Any) -> Steps[None]:
-        """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
-        text = self.index.to_text(member)
-        yield from reader_of(self.index.holder_of(text)).running(partial(forget_remembered, member=text))
-
-    aforget = async_version(forget)
 
     # Pages
 

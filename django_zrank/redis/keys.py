@@ -61,10 +61,6 @@ class Keys(_Keys):
         """A key of a part, beside the builds. Its kind says what it is."""
         return f"{self.tag}:{kind}:{name}"
 
-    def remembered(self, member: str) -> str:
-        """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
-        return f"{self.tag}:remembered:{member}"
-
     @cached_property
     def root(self) -> str:
         """Sorted set: all members. Stored member -> score (see :mod:`~django_zrank.codec.layout`).

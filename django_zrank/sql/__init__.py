@@ -78,9 +78,9 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
     filters = {path for condition in rows.conditions for path in condition.values}
     if only := ", ".join(sorted(filters & rows.index.member_sets.keys())):
         raise IndexUnavailable(f"Index {name!r}: {only} is only in Redis, which can't be trusted now")
-    if isinstance(question, Draw) and question.remember is not None:
+    if isinstance(question, Draw) and question.avoiding:
         raise IndexUnavailable(
-            f"Index {name!r}: the members shown before are only in Redis, which can't be trusted now"
+            f"Index {name!r}: the members to avoid are only in Redis, which can't be trusted now"
         )
     # As in a push; but a caller's own condition means the time zone of the caller.
     zone = timezone.get_current_timezone() if getattr(question, "where", None) else None

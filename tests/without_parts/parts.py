@@ -148,6 +148,25 @@ PARTS: Final = {
             (_INDEX, 'extensions["group_counts"]'),
         ),
     ),
+    "remember": Part(
+        (
+            "django_zrank/remember",
+            "tests/outside/test_erase.py",
+            "tests/outside/test_missing_keys.py",
+            "tests/outside/test_refused_commands.py",
+            "tests/parts/remember",
+            "tests/sync/test_erase.py",
+            "tests/test_ceiling_of_reads.py",
+        ),
+        r"\b(Remembering|remembering|remembered)\b|zrank\.remember\b",
+        (
+            (_RANKING, "import Remembering"),
+            (_RANKING, "    Remembering[Member],"),
+            (_INDEX, 'avoided["remember"]'),
+            (_INDEX, "own_keys.append"),
+            (_INDEX, 'extensions["remember"]'),
+        ),
+    ),
     "erase": Part(
         (
             "django_zrank/erase",
