@@ -35,8 +35,6 @@ __all__ = [
     "Source",
     "avoided",
     "avoided_by",
-    "combined_filter",
-    "combined_filters",
     "companions",
     "declared",
     "divisible",
@@ -44,6 +42,7 @@ __all__ = [
     "fallback",
     "fallbacks",
     "installed",
+    "narrowing",
     "own_keys",
     "settings",
     "sources",
@@ -192,7 +191,7 @@ class Extension(Generic[AnyIndex]):
         """Return the condition of those of :meth:`own_batches` that a server lacks, under its own term."""
         return Q()
 
-    # Write-behind scores
+    # Changes that begin in Redis
 
     def rouse(self, index: AnyIndex, pks: Sequence[Any]) -> list[Any]:
         """Change the rows of members that are active, and about to be pushed, so that they are ranked. Return the keys
@@ -280,7 +279,7 @@ that has to be installed. Arguments: the indexes, and the event that ends the wo
 tables: Final[dict[str, str]] = {}
 """The dotted paths of modules of further models, by the part. They are loaded with the app's own."""
 
-combined_filters: Final[list[str]] = []
+narrowing: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
 
@@ -321,8 +320,3 @@ def divisible(
 def fallback() -> Fallback | None:
     """Return the fallback that the settings choose."""
     return fallbacks.get(get_settings().unhealthy)
-
-
-def combined_filter() -> Callable[..., Any] | None:
-    """Return the function that combines conditions, or None if there is none."""
-    return import_string(combined_filters[-1]) if combined_filters else None

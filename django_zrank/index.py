@@ -11,10 +11,10 @@ from .extension import (
     Fallback,
     Source,
     avoided,
-    combined_filters,
     companions,
     extensions,
     fallbacks,
+    narrowing,
     own_keys,
     settings,
     sources,
@@ -36,7 +36,7 @@ __all__ = ["Band", "RankIndex"]
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
-combined_filters.append("django_zrank.combined.combine")
+narrowing.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.jobs.running.running_jobs"
 tables["jobs"] = "django_zrank.jobs.models"
@@ -91,5 +91,4 @@ class RankIndex(
     """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
-    """Changes of write-behind scores: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
-    ``idle``."""
+    """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""

@@ -47,7 +47,7 @@ class CombinedView(View):
         return ours if self.seconds is None else min(ours, self.seconds)
 
     @property
-    def is_replicated(self) -> bool:
+    def is_versioned(self) -> bool:
         """False if sets of members are filtered by: they change without a write of the index."""
         return all(clause.kind != "g" for clause in self.filters.clauses)
 

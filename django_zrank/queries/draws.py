@@ -144,7 +144,7 @@ class Draw(NamedTuple):
         return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
 
     def steps(self, view: View, keys: Keys) -> Steps[Sample | None]:
-        """One round trip; more if many members don't pass a combined filter, or may not be offered.
+        """One round trip; more if many members don't pass the filters, or may not be offered.
 
         The short script doesn't know who is excluded. If too many of those drawn are, the draw begins anew: this
         depends on their number alone, so it favours nobody."""
@@ -389,7 +389,7 @@ class Drawing:
         cost = 60 + each * cards + (below.skipped + above.skipped) // 2
         dealing = self._deal(keys, arguments, cost)
         if is_own and self._avoided is None and self.draw.avoiding:
-            # Replicas may not have them.
+            # Only the primary is sure to have them.
             reading = one(self.draw.avoiding.reading(keys, self._text), writes=True)
             reply, avoided = yield from together([dealing, reading])
             self._avoided = {who: at for at, who in enumerate(reversed(avoided))}

@@ -114,7 +114,7 @@ PARTS: Final = {
         r"zrank\.combined\b|CombinedView|\b(CombinedFilter|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
         r"|max_scan|max_combined_filter|filter_timeout",
         (
-            (_INDEX, "combined_filters.append"),
+            (_INDEX, "narrowing.append"),
             (_INDEX, 'settings["combined"]'),
             (_INDEX, 'extensions["combined"]'),
         ),

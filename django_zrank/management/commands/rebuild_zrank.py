@@ -31,7 +31,7 @@ class Command(ProgressCommand):
         parser.add_argument(
             "--discard-pending",
             action="store_true",
-            help="Give up write-behind scores that are pending for the database in which the index was before.",
+            help="Give up scores that are pending for the database in which the index was before.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
