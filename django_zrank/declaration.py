@@ -229,6 +229,11 @@ class Index(MemberCodec, Generic[Member]):
         """Return the paths of the columns whose values are attached to the membership of each member."""
         return []
 
+    @cached_property
+    def attached(self) -> tuple[str, ...]:
+        """The paths of :meth:`attached_paths`."""
+        return tuple(self.attached_paths())
+
     def attach(self, values: Sequence[Any]) -> bytes:
         """Return these values as the text of an attachment: see :class:`.Layout`."""
         return b""
@@ -236,7 +241,8 @@ class Index(MemberCodec, Generic[Member]):
     def reading(
         self, ask: Callable[[Any], Generator[Any, Any, Answer]], live: Any
     ) -> Generator[Any, Any, Answer]:
-        """Return the query that ``ask`` makes of the live keys, which may request more than the answer needs."""
+        """Return the query that ``ask`` makes of the live keys, which may request what is attached, too. Called if
+        anything is."""
         return ask(live)
 
     @property
@@ -361,7 +367,7 @@ class Index(MemberCodec, Generic[Member]):
     @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
-        return self.finding._replace(memberships=True) if self.attached_paths() else self.finding
+        return self.finding._replace(memberships=True) if self.attached else self.finding
 
     @cached_property
     def finding(self) -> Layout:
@@ -441,7 +447,7 @@ def compiled(index: Index) -> tuple[str, Sequence[str]]:
     """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters: the same
     whatever time zone a request has activated."""
     using = index.get_using()
-    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths, *index.attached_paths()))
+    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths, *index.attached))
     rows = index.get_queryset().using(using).order_by().values_list("pk", *paths)
     try:
         with timezone.override(None):
@@ -466,7 +472,7 @@ def _held(parameter: Any) -> Any:
 
 def _fields(index: Index) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
-    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached_paths()
+    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached
     return [index.follow(path)[-1] for path in paths]
 
 

@@ -362,9 +362,8 @@ class Store(Executor):
             noted = epoch.newest, required, nonce
             arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)
             writing = Call(script, names, arguments, _COST * writes)
-            reply, *_ = yield Request(
-                (writing, *self._clearing([one for one, score, _ in members if score is None]))
-            )
+            gone = [one for one, score, _ in members if score is None] if own_keys else ()
+            reply, *_ = yield Request((writing, *self._clearing(gone)) if gone else (writing,))
             if reply == [b"superseded"]:
                 return None
             if reply == [b"lacking"]:
@@ -380,7 +379,7 @@ class Store(Executor):
         """Return calls that unlink what parts keep for members that leave. It may be unlinked in vain: if a newer write
         has won, the member stays."""
         texts = [one if isinstance(one, str) else one.decode() for one in members]
-        return [Call("UNLINK", [self.keys.beside(kind, one) for one in texts]) for kind in own_keys if texts]
+        return [Call("UNLINK", [self.keys.beside(kind, one) for one in texts]) for kind in own_keys]
 
     def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[tuple[int, list[list[_Written]]]]:
         """Yield members in pieces of at most so many writes, with their number; without members, one empty piece.
