@@ -19,7 +19,7 @@ from django.db.models.expressions import OrderBy
 from django.utils import timezone
 
 from .codec.entry import Entry, decoder
-from .codec.facets import Facets
+from .codec.facets import Facets, MemberSets
 from .codec.fields import annotation, find_model, follow, is_annotation, is_unique, value_field
 from .codec.kinds import kind_of
 from .codec.layout import Layout, MemberCodec
@@ -32,8 +32,6 @@ from .methods import kept_for
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
     from typing_extensions import TypeVar
-
-    from .codec.filters import MemberSets
 
     Member = TypeVar("Member", bound=models.Model, default=Any)
 else:

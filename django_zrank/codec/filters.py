@@ -5,7 +5,7 @@ Several conditions are joined by AND, several values of one by OR; ``exclude()``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NOBODY",
     "Condition",
-    "MemberSets",
     "covering",
     "declare",
     "narrowed_by",
@@ -32,17 +31,6 @@ NOBODY: Final = "!"
 
 _PLANS: Final = 1000
 """Arguments of ``filter()`` whose parsed form is kept: parsing them takes 8 µs of a client, a bare ZREVRANK 30."""
-
-
-class MemberSets(NamedTuple):
-    """A filter by sets of members that a part keeps, under keys of the filter's name (:meth:`.Keys.beside`): sorted
-    sets, primary key -> until when it belongs, in microseconds."""
-
-    most: int
-    """The most sets in one filter: each of them is a look-up for every member that is tested."""
-
-    parse: Callable[[Any], str]
-    """A function from the name of a set to its form in keys. Raises ``ValueError``."""
 
 
 class Condition(NamedTuple):

@@ -24,7 +24,7 @@ class Clause(NamedTuple):
 
     negated: bool
     kind: str
-    """``r``, rankings of facets, or ``g``, sets of members (:class:`~django_zrank.codec.filters.MemberSets`)."""
+    """``r``, rankings of facets, or ``g``, sets of members (:class:`~django_zrank.codec.facets.MemberSets`)."""
 
     names: tuple[str, ...]
     """Of rankings, or the forms in keys of the names of sets."""

@@ -10,8 +10,7 @@ from functools import cached_property, partial
 from math import inf
 from typing import Any, Final
 
-from ..codec.facets import Facet
-from ..codec.filters import MemberSets
+from ..codec.facets import Facet, MemberSets
 from ..declaration import Index, Member
 from ..exceptions import IndexUnavailable
 from ..iteration import batched
