@@ -37,7 +37,6 @@ from .capture.watched_tables import (
     watched_tables,
 )
 from .codec.fields import follow, is_annotation
-from .codec.filters import GROUP
 from .codec.kinds import key_kind, listed
 from .conf import Settings, get_settings, raw_settings
 from .declaration import Index, compiled
@@ -500,9 +499,11 @@ def _check_parsed(attribute: str, index: RankIndex) -> Iterator[CheckMessage]:
 
 
 def _check_facet_names(index: RankIndex) -> Iterator[CheckMessage]:
-    if GROUP in index.faceting.paths:
-        message = ".facets: filter(group=…) asks for the groups of an index, so no facet can have that name."
-        hint = "Rename the field, or declare the column behind the relation: group_id."
+    for name in index.member_sets.keys() & set(index.faceting.paths):
+        message = (
+            f".facets: filter({name}=…) asks for the {name}s of an index, so no facet can have that name."
+        )
+        hint = f"Rename the field, or declare the column behind the relation: {name}_id."
         yield error(type(index), message, hint, "zrank.E026")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -95,6 +96,7 @@ def settings_of(kind: type[Kind]) -> Kind:
     return found
 
 
+@cache
 def get_settings() -> Settings:
     """The settings of the kernel that are in force."""
     return settings_of(Settings)
@@ -125,6 +127,7 @@ def keeping_prefix(call: Callable[Parameters, Result]) -> Callable[Parameters, R
 def _forget(*, setting: str, **kwargs: Any) -> None:
     if setting == "ZRANK":
         _in_force.clear()
+        get_settings.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_zrank.conf")

@@ -19,7 +19,7 @@ from django.db.models.expressions import OrderBy
 from django.utils import timezone
 
 from .codec.entry import Entry, decoder
-from .codec.facets import Facets
+from .codec.facets import Facets, MemberSets
 from .codec.fields import annotation, find_model, follow, is_annotation, is_unique, value_field
 from .codec.kinds import kind_of
 from .codec.layout import Layout, MemberCodec
@@ -227,6 +227,11 @@ class Index(MemberCodec, Generic[Member]):
         """Return the paths of the columns whose values are attached to the membership of each member."""
         return []
 
+    @cached_property
+    def attached(self) -> tuple[str, ...]:
+        """The paths of :meth:`attached_paths`."""
+        return tuple(self.attached_paths())
+
     def attach(self, values: Sequence[Any]) -> bytes:
         """Return these values as the text of an attachment: see :class:`.Layout`."""
         return b""
@@ -234,8 +239,14 @@ class Index(MemberCodec, Generic[Member]):
     def reading(
         self, ask: Callable[[Any], Generator[Any, Any, Answer]], live: Any
     ) -> Generator[Any, Any, Answer]:
-        """Return the query that ``ask`` makes of the live keys, which may request more than the answer needs."""
+        """Return the query that ``ask`` makes of the live keys, which may request what is attached, too. Called if
+        anything is."""
         return ask(live)
+
+    @property
+    def member_sets(self) -> Mapping[str, MemberSets]:
+        """Sets of members that rankings can be filtered by, besides facets, by the names of the filters."""
+        return {}
 
     @property
     def is_ahead(self) -> bool:
@@ -354,7 +365,7 @@ class Index(MemberCodec, Generic[Member]):
     @cached_property
     def layout(self) -> Layout:
         """The layout of stored members."""
-        return self.finding._replace(memberships=True) if self.attached_paths() else self.finding
+        return self.finding._replace(memberships=True) if self.attached else self.finding
 
     @cached_property
     def finding(self) -> Layout:
@@ -434,7 +445,7 @@ def compiled(index: Index) -> tuple[str, Sequence[str]]:
     """Return the SQL of ``get_queryset()`` with the columns that are read, and the texts of its parameters: the same
     whatever time zone a request has activated."""
     using = index.get_using()
-    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths, *index.attached_paths()))
+    paths = dict.fromkeys((*index.ordering.paths, *index.faceting.paths, *index.attached))
     rows = index.get_queryset().using(using).order_by().values_list("pk", *paths)
     try:
         with timezone.override(None):
@@ -459,7 +470,7 @@ def _held(parameter: Any) -> Any:
 
 def _fields(index: Index) -> list[models.Field[Any, Any]]:
     """Return the fields at the ends of the paths that are read."""
-    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached_paths()
+    paths = *index.ordering.paths, *index.faceting.paths, *index.further_paths(), *index.attached
     return [index.follow(path)[-1] for path in paths]
 
 

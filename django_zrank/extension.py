@@ -33,8 +33,8 @@ __all__ = [
     "Fallback",
     "Preceding",
     "Source",
-    "combined_filter",
-    "combined_filters",
+    "avoided",
+    "avoided_by",
     "companions",
     "declared",
     "divisible",
@@ -42,6 +42,8 @@ __all__ = [
     "fallback",
     "fallbacks",
     "installed",
+    "narrowing",
+    "own_keys",
     "settings",
     "sources",
     "tables",
@@ -197,7 +199,7 @@ class Extension(Generic[AnyIndex]):
         """Return the condition of those of :meth:`own_batches` that a server lacks, under its own term."""
         return Q()
 
-    # Write-behind scores
+    # Changes that begin in Redis
 
     def rouse(self, index: AnyIndex, pks: Sequence[Any]) -> list[Any]:
         """Change the rows of members that are active, and about to be pushed, so that they are ranked. Return the keys
@@ -285,9 +287,26 @@ that has to be installed. Arguments: the indexes, and the event that ends the wo
 tables: Final[dict[str, str]] = {}
 """The dotted paths of modules of further models, by the part. They are loaded with the app's own."""
 
-combined_filters: Final[list[str]] = []
+narrowing: Final[list[str]] = []
 """The dotted path of a function of an index, a view and conditions: it returns the view of the members that meet the
 conditions, for which there is no ranking. It raises ``ValueError``."""
+
+
+avoided: Final[dict[str, str]] = {}
+"""The dotted paths of functions of the value of a parameter of ``recommend()``, by its name: they return the members
+that a draw avoids (:class:`~django_zrank.queries.draws.Avoiding`), or raise ``ValueError``."""
+
+
+def avoided_by(parameter: str, value: Any) -> Any:
+    """Return the members that a draw avoids with this value of a parameter. Raises ``ValueError``."""
+    if parameter not in avoided:
+        raise ValueError(f"{parameter}: no part has this parameter")
+    return import_string(avoided[parameter])(value)
+
+
+own_keys: Final[list[str]] = []
+"""The kinds of keys (:meth:`~django_zrank.redis.keys.Keys.beside`) that a part keeps for a single member, whose primary
+key is in their names. They go when it leaves."""
 
 
 def divisible(
@@ -309,8 +328,3 @@ def divisible(
 def fallback() -> Fallback | None:
     """Return the fallback that the settings choose."""
     return fallbacks.get(get_settings().unhealthy)
-
-
-def combined_filter() -> Callable[..., Any] | None:
-    """Return the function that combines conditions, or None if there is none."""
-    return import_string(combined_filters[-1]) if combined_filters else None

@@ -10,10 +10,12 @@ from .erase import Erasing
 from .extension import (
     Fallback,
     Source,
-    combined_filters,
+    avoided,
     companions,
     extensions,
     fallbacks,
+    narrowing,
+    own_keys,
     settings,
     sources,
     tables,
@@ -34,7 +36,7 @@ __all__ = ["Band", "RankIndex"]
 # here, and nothing else of the kernel: docs/design.md says more.
 fallbacks["database"] = Fallback("django_zrank.sql.answer_by_sql", label="by SQL")
 sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.replicas.check_replicas")
-combined_filters.append("django_zrank.combined.combine")
+narrowing.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.jobs.running.running_jobs"
 tables["jobs"] = "django_zrank.jobs.models"
@@ -48,6 +50,9 @@ extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 extensions["shown"] = "django_zrank.shown.extension.Shown"
 extensions["combined"] = "django_zrank.combined.extension.Combined"
+avoided["remember"] = "django_zrank.remember.memory.remembering"
+own_keys.append("remembered")
+extensions["remember"] = "django_zrank.remember.extension.Remembered"
 extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 
@@ -86,5 +91,4 @@ class RankIndex(
     """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
-    """Changes of write-behind scores: ``increment(player)`` with ``write_behind``, ``touch(player)`` with
-    ``idle``."""
+    """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""

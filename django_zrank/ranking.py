@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 from django.db import models
+from django.utils.module_loading import import_string
 
 from .codec.cursors import encode_cursor, sort_key_at
 from .codec.entry import Entry, LateRanks, RankBySortKey, Ranked
@@ -18,12 +19,12 @@ from .codec.units import Band
 from .declaration import Index, Member
 from .entries import Entries, EntryPage, Recommendations
 from .exceptions import FilterTooLarge, IndexUnavailable, NotRanked
-from .extension import combined_filter, fallback, sources
+from .extension import fallback, narrowing, sources
 from .iteration import batched
 from .members import members_of
 from .methods import method_of, methods
 from .queries.counts import CountFacet, Size
-from .queries.draws import Draw, Sample, forget_remembered
+from .queries.draws import Draw, Sample
 from .queries.pages import Bound, Page, PageAround, PageAt, PageBeside, PageBetween, TopByCommand
 from .queries.positions import Locate, Location, PositionByCommand, ScoreByCommand
 from .queries.request import Blocking
@@ -32,6 +33,7 @@ from .queries.view import View
 from .recommendations import condition, excluded_by_index, excluding, parse_draw, parse_point, recommended
 from .redis import reader_of
 from .redis.verbs import Batches, async_iterator, async_version, in_batches, listed, verb
+from .remember import Remembering
 from .statistics import Statistics
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ _AT_ONCE: Final = 100
 
 
 class Ranking(
+    Remembering[Member],
     Statistics[Member],
     Generic[Member],
 ):
@@ -75,7 +78,7 @@ class Ranking(
         """The filters that the members pass; empty for all."""
 
         self.server: str | None = None
-        """The server to read from, "primary" or "replica"; None for what ``ZRANK["READS"]`` says."""
+        """The server to read from, "primary" or another source; None for what ``ZRANK["READS"]`` says."""
 
         self.view = View(
             index.finding, reverse=index.ordering.first.descending, method=index.get_ranking_method()
@@ -100,12 +103,12 @@ class Ranking(
     def filter(self, **conditions: Any) -> Self:
         """The ranking of the members that have these values: ``filter(region="kanto", platform__in=["pc", "ps"])``.
 
-        Names are paths declared in ``facets``, and ``group``. All conditions must hold. ``__in`` takes several values,
-        one of which must match. Filters that one declared facet covers are as fast as the whole index. Other
-        combinations are computed in pieces and kept for some seconds, but ``recommend()`` first tests members one by
-        one.
+        Names are paths declared in ``facets``, and filters that parts add, such as ``group``. All conditions must hold.
+        ``__in`` takes several values, one of which must match. Filters that one declared facet covers are as fast as
+        the whole index. Other combinations are computed in pieces and kept for some seconds, but ``recommend()`` first
+        tests members one by one.
 
-        Raises ``ValueError`` for an unknown facet, an invalid value, or more than 50 groups.
+        Raises ``ValueError`` for an unknown facet, an invalid value, or too many.
         """
         return self._narrow(conditions, negated=False)
 
@@ -116,19 +119,18 @@ class Ranking(
     def _narrow(self, given: dict[str, Any], *, negated: bool) -> Self:
         narrowed = copy(self)
         narrowed.conditions, ranking = narrowed_by(self.index, self.conditions, given, negated=negated)
-        narrowed.view = narrowed._combined() if ranking is None else self.view.of(ranking)
+        narrowed.view = narrowed._uncovered() if ranking is None else self.view.of(ranking)
         return narrowed
 
-    def _combined(self) -> View:
-        """The view of the members that pass the filters, computed member by member. Raises ``ValueError``."""
-        combine = combined_filter()
-        if combine is None:
-            declare = uncovered(self.conditions)
+    def _uncovered(self) -> View:
+        """The view of the members that pass filters that no one ranking holds. Raises ``ValueError``."""
+        if not narrowing:
+            declare = uncovered(self.index, self.conditions)
             hint = f"; declare {declare}" if declare else ""
             raise ValueError(
                 f"{self._name}: filters can ask for one value of each path of one declared facet{hint}"
             )
-        view: View = combine(self.index, self.view, self.conditions)
+        view: View = import_string(narrowing[-1])(self.index, self.view, self.conditions)
         return view
 
     def by(self, method: str) -> Self:
@@ -148,13 +150,11 @@ class Ranking(
         return self._with_view(reverse=not self.view.reverse)
 
     def using(self, server: str) -> Self:
-        """The same ranking, read from a ``"replica"`` or from the ``"primary"``, regardless of the setting
-        ``ZRANK["READS"]``.
+        """The same ranking, read from the ``"primary"`` or from another source, such as a ``"replica"``, regardless of
+        the setting ``ZRANK["READS"]``.
 
-        A replica answers reads that write nothing: all but ``recommend(remember=…)``, groups, combined filters
-        that have to be computed, and indexes with ``write_behind``. Its answers contain everything that this process
-        has pushed, and may be ``ZRANK["REPLICA_LAG"]`` seconds behind other processes. If the replica is further
-        behind, the primary answers.
+        Another source answers reads that write nothing. Its answers contain everything that this process has pushed,
+        and may be some seconds behind other processes. If it can't answer, the primary does.
 
         Raises ``ValueError``.
         """
@@ -166,11 +166,11 @@ class Ranking(
         return chosen
 
     def within(self, *, seconds: float | None = None, scan: int | None = None) -> Self:
-        """The same ranking, with limits on combined filters that no facet covers, for requests that you don't
-        trust. A call waits at most ``seconds`` for a combined filter, and then raises
-        :exc:`~django_zrank.exceptions.FilterNotReady`. If computing it would read more than ``scan``
-        members, or ``counts()`` more values, it raises :exc:`~django_zrank.exceptions.FilterTooLarge`.
-        ``ZRANK["FILTER_TIMEOUT"]`` and ``ZRANK["MAX_SCAN"]`` apply in any case.
+        """The same ranking, with limits on filters that no facet covers, for requests that you don't trust. A call
+        waits at most ``seconds`` for what answers them, and then raises
+        :exc:`~django_zrank.exceptions.FilterNotReady`. If computing it would read more than ``scan`` members, or
+        ``counts()`` more values, it raises :exc:`~django_zrank.exceptions.FilterTooLarge`. The limits of the settings
+        apply in any case.
 
         Raises ``ValueError``.
         """
@@ -281,7 +281,7 @@ class Ranking(
         index = self.index
         if where is not None:
             draw = draw._replace(where=condition(index, where))
-            if draw.remember is not None:
+            if draw.avoiding is not None:
                 raise ValueError("remember: can't be combined with where")
         if not isinstance(exclude, (tuple, list)):
             exclude = yield from listed("exclude", exclude)
@@ -378,14 +378,6 @@ class Ranking(
         texts = [split(stored)[1].decode() for _, stored in sort_keys]
         _, found = yield from self._ask(Locate(texts, sort_keys))
         return {sort_key: one and one.before + 1 for sort_key, one in zip(sort_keys, found, strict=True)}
-
-    @verb
-    def forget(self, member: Any) -> Steps[None]:
-        """Forget the members shown to ``member`` (see ``remember``), so that they can be drawn again."""
-        text = self.index.to_text(member)
-        yield from reader_of(self.index.holder_of(text)).running(partial(forget_remembered, member=text))
-
-    aforget = async_version(forget)
 
     # Pages
 
@@ -702,7 +694,7 @@ class Ranking(
                 f"counts: the index {self.index.name!r} has no facet {', '.join(map(str, paths)) or '(none)'}"
             )
         covered = covering(facet, self.index, self.conditions)
-        view = self._combined() if self.conditions and not covered else None
+        view = self._uncovered() if self.conditions and not covered else None
         found = yield from self._ask(CountFacet(facet, covered), view)
         order = [facet.paths.index(path) for path in paths]
         counts: dict[Any, int] = {}
@@ -740,7 +732,7 @@ class Ranking(
             return (yield from reader_of(self.index).asking(question, view, self.server))
         except FilterTooLarge as error:
             counted = question.facet.paths if isinstance(question, CountFacet) else ()
-            declare = uncovered(self.conditions, counted)
+            declare = uncovered(self.index, self.conditions, counted)
             hint = f"; declare {declare}" if declare else ""
             raise FilterTooLarge(f"{error}{hint}") from None
         except IndexUnavailable:

@@ -18,6 +18,7 @@ from .conf import get_settings
 from .declaration import Index
 from .entries import Recommendations
 from .exceptions import Unrankable
+from .extension import avoided_by
 from .iteration import batched
 from .members import members_of, values_of
 from .queries.draws import Draw, Point, Sample, Where
@@ -78,8 +79,8 @@ def parse_draw(
             distances.append((units, units if above is below else distance(above)))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    span = None if remember is None else _microseconds(remember)
-    return Draw(member, n, tuple(distances), measure, frozenset(), span, seed, bands, sort_key, at=at)
+    avoiding = None if remember is None else avoided_by("remember", remember)
+    return Draw(member, n, tuple(distances), measure, frozenset(), avoiding, seed, bands, sort_key, at=at)
 
 
 def parse_point(index: Index, view: View, at: Any) -> Point:
@@ -126,12 +127,6 @@ def excluding(index: Index, draw: Draw, given: Mapping[str, Sequence[Any]]) -> D
         return draw._replace(excluded=frozenset(excluded))
     texts = (index.to_text(one, name) for name, members in given.items() for one in members)
     return draw._replace(excluded=frozenset(texts))
-
-
-def _microseconds(span: timedelta) -> int:
-    if not isinstance(span, timedelta) or span <= timedelta(0):
-        raise ValueError(f"remember: expected a positive timedelta, not {span!r}")
-    return span // timedelta(microseconds=1)
 
 
 def sides(band: Any) -> tuple[Any, Any]:

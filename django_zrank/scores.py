@@ -1,4 +1,4 @@
-"""Write-behind changes: ``PlayerRank.scores``."""
+"""Changes that begin in Redis: ``PlayerRank.scores``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Scores(
     Changing,
     Touching,
 ):
-    """Write-behind changes of an index that declares ``write_behind`` or ``idle``.
+    """Changes that begin in Redis, of an index that declares what may change there.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` if Redis can't be
     reached: if the connection breaks before the reply arrives, the change may have been made. The same error is raised
-    if a member is idle and its row is locked; then nothing was changed.
+    if a row that has to be changed first is locked; then nothing was changed.
     """
 
     def __init__(self, index: Index) -> None:

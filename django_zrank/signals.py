@@ -12,7 +12,7 @@ push_failed = Signal()
 pushed = Signal()
 """Sent after members were written to Redis, or removed, as the database has them: after a save that has changed what
 the index reads, and again when its mark is drained. Argument: ``members``, a list of up to 1,000 primary keys.
-Rebuilds, and write-behind scores, don't send it."""
+Rebuilds, and changes that begin in Redis, don't send it."""
 
 drained = Signal()
 """Sent after waiting marks were processed. Arguments: ``marks`` and ``members``, the numbers of both."""

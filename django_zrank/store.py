@@ -15,7 +15,7 @@ from redis import Redis
 from .codec.layout import PLAIN, Layout, without_attachment
 from .codec.units import Number
 from .declaration import Index
-from .extension import Preceding, declared, installed, written
+from .extension import Preceding, declared, installed, own_keys, written
 from .methods import suffixes
 from .queries.counts import Size
 from .queries.request import Call, Request
@@ -353,7 +353,7 @@ class Store(Executor):
         # A rebuild that is running gets the changes, too.
         most = WRITTEN // 2 if epoch.building else WRITTEN
         for writes, piece in self._pieces(first.values(), most):
-            members, parts = chain.from_iterable(piece), 3 if self.layout.memberships else 2
+            members, parts = list(chain.from_iterable(piece)), 3 if self.layout.memberships else 2
             texts = [
                 (one, "" if score is None else repr(score), membership)[:parts]
                 for one, score, membership in members
@@ -361,7 +361,9 @@ class Store(Executor):
             required = f"{epoch.required} {before}" if nonce else ""
             noted = epoch.newest, required, nonce
             arguments = (*begins, *noted, *chain.from_iterable(texts), *ends)
-            (reply,) = yield Request((Call(script, names, arguments, _COST * writes),))
+            writing = Call(script, names, arguments, _COST * writes)
+            gone = [one for one, score, _ in members if score is None] if own_keys else ()
+            reply, *_ = yield Request((writing, *self._clearing(gone)) if gone else (writing,))
             if reply == [b"superseded"]:
                 return None
             if reply == [b"lacking"]:
@@ -372,6 +374,12 @@ class Store(Executor):
                 note(live, (int(epoch.term or 0), int(version)))
             refused += others
         return Applied(int(version), newest.decode(), refused)
+
+    def _clearing(self, members: Sequence[str | bytes]) -> list[Call]:
+        """Return calls that unlink what parts keep for members that leave. It may be unlinked in vain: if a newer write
+        has won, the member stays."""
+        texts = [one if isinstance(one, str) else one.decode() for one in members]
+        return [Call("UNLINK", [self.keys.beside(kind, one) for one in texts]) for kind in own_keys]
 
     def _pieces(self, changes: Collection[_Written], most: int) -> Iterator[tuple[int, list[list[_Written]]]]:
         """Yield members in pieces of at most so many writes, with their number; without members, one empty piece.

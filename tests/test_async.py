@@ -269,7 +269,7 @@ def test_each_raises_an_error_of_its_own(server: RedisServer, settings: Any) -> 
         assert len({len(traceback.extract_tb(one.__traceback__)) for one in found}) <= 2
 
 
-@pytest.mark.part("combined")
+@pytest.mark.part("combined", "groups", "remember")
 def test_what_takes_long_or_writes_goes_alone() -> None:
     async def ask() -> None:
         await RANKING.acount()

@@ -158,13 +158,14 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "near": lambda ranking: ranking.near(2, 5, band=3, seed=1),
     "near a row": lambda ranking: ranking.near(Competitor(points=2, lost=1), 5, band=3, seed=1),
     "near badly": lambda ranking: ranking.near(None),
-    "forget": lambda ranking: ranking.forget(7),
     "ranks by a query": lambda ranking: ranking.ranks(Competitor.objects.order_by("pk")),
     "counts": lambda ranking: ranking.counts("region"),
     "counts badly": lambda ranking: ranking.counts("nothing"),
     "count_between": lambda ranking: ranking.filter(platform="pc").count_between(2, 4),
     "members badly": lambda ranking: ranking.members("one"),
 }
+if PARTS["remember"].is_there:
+    CALLS["forget"] = lambda ranking: ranking.forget(7)
 if PARTS["statistics"].is_there:
     CALLS |= {
         "tier": lambda ranking: ranking.tier(4, (50, 10)),
@@ -227,6 +228,7 @@ def test_groups(competitors: Ranking[Any]) -> None:
     assert competitors.index.group("live").count() == 0
 
 
+@pytest.mark.part("remember")
 def test_shown_members_are_remembered_and_forgotten(competitors: Ranking[Any]) -> None:
     async def draw() -> list[set[int]]:
         found = []

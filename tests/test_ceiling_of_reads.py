@@ -160,7 +160,7 @@ def filled(index: type[Held]) -> Ranking[Any]:
         index.group(name).add(1 + 100 * number)
     shown = {str(pk): 4e15 + pk for pk in range(1, 3 * MEMBERS)}
     store = reader_of(index.instance().holder_of(str(ME))).store
-    store.client.zadd(store.keys.remembered(str(ME)), shown)
+    store.client.zadd(store.keys.beside("remembered", str(ME)), shown)
     return index.ranking
 
 

@@ -52,7 +52,7 @@ def test_the_prefix_is_what_every_key_begins_with(settings: Any) -> None:
         keys.doomed,
         keys.root,
         keys.ranking("x:y"),
-        keys.group("g"),
+        keys.beside("group", "g"),
     )
     assert {key.split("{")[0] for key in each} == {"my:app:"}
 

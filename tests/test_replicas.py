@@ -246,7 +246,9 @@ def test_plain_commands_are_asked_of_a_replica(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda ranking: ranking.recommend(7, 3, remember=timedelta(1)),
+        pytest.param(
+            lambda ranking: ranking.recommend(7, 3, remember=timedelta(1)), marks=pytest.mark.part("remember")
+        ),
         pytest.param(
             lambda ranking: ranking.filter(region="r", platform="x").count(),
             marks=pytest.mark.part("combined"),

@@ -122,15 +122,16 @@ LAYERS = [
     "redis store extension builds dense",
     (
         "redis.verbs entries recommendations ranking scores registry index "
-        "groups statistics erase shown windows.lookup idle.awake idle.declaration idle.touching write_behind.conf "
-        "write_behind.keys write_behind.column write_behind.declaration write_behind.changes write_behind.changing"
+        "erase groups idle.awake idle.declaration idle.touching remember shown statistics windows.lookup "
+        "write_behind.changes write_behind.changing write_behind.column write_behind.conf write_behind.declaration "
+        "write_behind.keys"
     ),
     "capture",
     "sync",
     "checks",
     (
-        "erase.erasure combined.extension groups.extension jobs idle shards shown.checks shown.extension sql replicas "
-        "windows write_behind"
+        "combined.extension erase.erasure groups.extension idle jobs remember.extension shards shown.checks "
+        "shown.extension sql replicas windows write_behind"
     ),
     "cluster rest_framework testing management health metrics admin apps pytest_plugin",
 ]

@@ -268,7 +268,7 @@ def _is_repeated(query: Query, alias: str) -> bool:
 def _queries(index: Index) -> tuple[list[Query], list[Query]]:
     """Return the queries that read members, with their subqueries that find the member's own row by its primary key:
     these are watched like joins. And return their other subqueries."""
-    paths = dict.fromkeys((*index.ordering.paths, *index.annotated, *index.attached_paths()))
+    paths = dict.fromkeys((*index.ordering.paths, *index.annotated, *index.attached))
     own, others = [index.get_ranked().values_list("pk", *paths).query], list[Query]()
     if joined := [path for path in index.faceting.paths if path not in index.annotated]:
         own.append(every_row(index.model).values_list("pk", *joined).query)

@@ -6,13 +6,13 @@ percent-encoded, so that commas and colons only separate them; null is a bare ``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from django.core.exceptions import FieldError, ValidationError
@@ -21,7 +21,7 @@ from django.db import models
 from .fields import Annotated, follow, unannotated
 from .kinds import Kind, kind_of
 
-__all__ = ["Facet", "Facets"]
+__all__ = ["Facet", "Facets", "MemberSets"]
 
 _NULL: Final = "*"
 
@@ -171,3 +171,14 @@ def _kind(path: str, field: Any) -> Kind:
     if not kind.is_facet:
         raise FieldError(f"{path}: a {type(kind.field).__name__} can't be a facet")
     return kind
+
+
+class MemberSets(NamedTuple):
+    """A filter by sets of members that a part keeps, under keys of the filter's name (:meth:`.Keys.beside`): sorted
+    sets, primary key -> until when it belongs, in microseconds."""
+
+    most: int
+    """The most sets in one filter: each of them is a look-up for every member that is tested."""
+
+    parse: Callable[[Any], str]
+    """A function from the name of a set to its form in keys. Raises ``ValueError``."""

@@ -1,4 +1,4 @@
-"""One filter language: conditions over facets and groups, and the ranking that holds those who meet them. No I/O.
+"""One filter language: conditions over facets and sets of members, and the ranking of those who meet them. No I/O.
 
 Several conditions are joined by AND, several values of one by OR; ``exclude()`` negates.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
 
 from ..declaration import Index
 
@@ -16,24 +15,15 @@ if TYPE_CHECKING:
     from .facets import Facet
 
 __all__ = [
-    "GROUP",
-    "MOST_GROUPS",
     "NOBODY",
     "Condition",
     "covering",
     "declare",
     "narrowed_by",
     "parse_conditions",
-    "quote_group",
     "ranking_of",
     "uncovered",
 ]
-
-GROUP: Final = "group"
-"""The name by which groups are filtered: ``filter(group="live:42")``."""
-
-MOST_GROUPS: Final = 50
-"""The most groups in one filter: each of them is a look-up for every member that is tested."""
 
 NOBODY: Final = "!"
 """The name of a ranking that never exists: for a filter by one of no values."""
@@ -47,7 +37,7 @@ class Condition(NamedTuple):
     """A member's value at a path is, or is not, one of several. The arguments of ``exclude()`` are one condition."""
 
     values: Mapping[str, tuple[Any, ...]]
-    """The values at each path; ``group`` for groups. Negated ones may have several paths."""
+    """The values at each path, of a facet or of :class:`MemberSets`. Negated ones may have several paths."""
 
     negated: bool
 
@@ -72,8 +62,9 @@ def parse_conditions(index: Index, given: Mapping[str, Any], *, negated: bool) -
         if path in values:
             raise ValueError(f"{path}: give either {path} or {path}__in, not both")
         values[path] = tuple(dict.fromkeys(found))
-        if path == GROUP and len(values[path]) > MOST_GROUPS:
-            raise ValueError(f"{name}: expected at most {MOST_GROUPS} groups, not {len(values[path])}")
+        sets = index.member_sets.get(path)
+        if sets and len(values[path]) > sets.most:
+            raise ValueError(f"{name}: expected at most {sets.most} {path}s, not {len(values[path])}")
     if negated:
         return [Condition(values, True)] if values else []
     return [Condition({path: some}, False) for path, some in values.items()]
@@ -99,28 +90,17 @@ def _parsed(
 
 
 def _known(index: Index) -> tuple[str, ...]:
-    return (*index.faceting.paths, GROUP)
+    return (*index.faceting.paths, *index.member_sets)
 
 
 def _parse(index: Index, path: str, value: Any) -> Any:
-    if path == GROUP:
-        quote_group(value)
+    if sets := index.member_sets.get(path):
+        sets.parse(value)
         return value
     if path in index.faceting.paths:
         return index.faceting.reading(path).parse_value(path, value)
     facets = ", ".join(_known(index))
     raise ValueError(f"{path}: the index {index.name!r} has no such facet; there are: {facets}")
-
-
-def quote_group(name: Any) -> str:
-    """Return the name of a group, quoted as in keys. Raises ``ValueError``."""
-    try:
-        quoted = quote(name, safe="")
-    except (TypeError, UnicodeEncodeError):  # lone surrogates
-        quoted = ""
-    if not quoted or not isinstance(name, str):
-        raise ValueError(f"group: expected the name of a group, not {name!r}")
-    return quoted
 
 
 def ranking_of(index: Index, conditions: Sequence[Condition]) -> str | None:
@@ -132,7 +112,7 @@ def ranking_of(index: Index, conditions: Sequence[Condition]) -> str | None:
         for path, values in condition.values.items():
             if not values and not condition.negated and index.faceting.of((path,)):
                 return NOBODY
-    given = _given(conditions)
+    given = _given(index, conditions)
     facet = index.faceting.of(tuple(given)) if given else None
     return facet.ranking([given[path] for path in facet.paths]) if facet else None
 
@@ -140,7 +120,7 @@ def ranking_of(index: Index, conditions: Sequence[Condition]) -> str | None:
 def covering(facet: Facet, index: Index, conditions: Iterable[Condition]) -> str:
     """Return the prefix of the names of the rankings that hold, for each value of ``facet``, the members that meet the
     conditions: those of a composite facet that begins with the paths filtered by. Empty where there is none."""
-    given = _given(conditions)
+    given = _given(index, conditions)
     for one in index.faceting.all:
         first, rest = one.paths[: len(given)], one.paths[len(given) :]
         if given and given.keys() == set(first) and rest == facet.paths:
@@ -148,31 +128,34 @@ def covering(facet: Facet, index: Index, conditions: Iterable[Condition]) -> str
     return ""
 
 
-def _given(conditions: Iterable[Condition]) -> dict[str, Any]:
-    """The value at each path, if every condition asks for one value of one path; otherwise nothing."""
+def _given(index: Index, conditions: Iterable[Condition]) -> dict[str, Any]:
+    """The value at each path, if every condition asks for one value of one path of a facet; otherwise nothing."""
     given: dict[str, Any] = {}
     for condition in conditions:
         (path, values), *others = condition.values.items()
-        plain = not (condition.negated or others or len(values) != 1 or path == GROUP)
+        plain = not (condition.negated or others or len(values) != 1 or path in index.member_sets)
         if not plain or given.setdefault(path, values[0]) != values[0]:
             return {}
     return given
 
 
-def declare(paths: Iterable[str]) -> str:
-    """Return the declaration of a facet of these paths."""
-    names = tuple(path for path in paths if path != GROUP)
+def declare(index: Index, paths: Iterable[str]) -> str:
+    """Return the declaration of a facet of these paths, without those of sets of members."""
+    names = tuple(path for path in paths if path not in index.member_sets)
     return f"facets = ({names!r},)" if len(names) != 1 else f"facets = ({names[0]!r},)"
 
 
-def uncovered(conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
+def uncovered(index: Index, conditions: Sequence[Condition], counted: Sequence[str] = ()) -> str | None:
     """Return the declaration of the composite facet that would cover ``conditions`` and, in counts by a facet, the
     paths that are ``counted``; None if none would."""
     if counted:
-        given = _given(conditions)
-        return declare([*given, *counted]) if given and not given.keys() & set(counted) else None
+        given = _given(index, conditions)
+        return declare(index, [*given, *counted]) if given and not given.keys() & set(counted) else None
     paths = dict.fromkeys(
-        path for condition in conditions if not condition.negated for path in condition.values
+        path
+        for condition in conditions
+        if not condition.negated
+        for path in condition.values
+        if path not in index.member_sets
     )
-    paths.pop(GROUP, None)
-    return declare(paths) if len(paths) > 1 else None
+    return declare(index, paths) if len(paths) > 1 else None

@@ -124,12 +124,12 @@ class TestedDrawing(Drawing):
     def _cost_of_a_card(self, *, in_order: bool) -> int:
         return self._price * 4 if self._tests else super()._cost_of_a_card(in_order=in_order)
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int) -> Steps[Any]:
         if not self._tests:
-            return (yield from super()._deal(keys, arguments, cost, writes=writes))
+            return (yield from super()._deal(keys, arguments, cost))
         view = self.view
         key = combined_filter(view, keys)
-        where = (keys.root, keys.root, keys.meta, keys.remembered(self._text), key, *view.sets(keys))
+        where = (keys.root, keys.root, keys.meta, key, *view.sets(keys))
         gathering = self._gathered.get(keys.root, self._gathering)
         call = Call(
             DEAL_TESTED.using(view.ranks.package),
@@ -137,7 +137,7 @@ class TestedDrawing(Drawing):
             (*arguments, str(view.filters), gathering),
             cost + (_GATHERED if self._gathering != "no" else 0),
         )
-        reply = yield from one(call, writes=writes)
+        reply = yield from one(call)
         if reply[0] == b"not gathered":
             self._gathering, self._tests = "no", False
             raise Anew

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from ..codec.filters import GROUP, NOBODY, Condition, declare, quote_group
+from ..codec.filters import NOBODY, Condition, declare
 from ..declaration import Index
 from ..exceptions import FilterTooLarge
 
@@ -24,9 +24,13 @@ class Clause(NamedTuple):
 
     negated: bool
     kind: str
-    """``r``, rankings of facets, or ``g``, groups."""
+    """``r``, rankings of facets, or ``g``, sets of members (:class:`~django_zrank.codec.facets.MemberSets`)."""
 
     names: tuple[str, ...]
+    """Of rankings, or the forms in keys of the names of sets."""
+
+    path: str = ""
+    """The name of the filter by sets of members, which is the kind of their keys."""
 
     def __str__(self) -> str:
         return f"{'-' if self.negated else '+'}{self.kind}{len(self.names)}"
@@ -80,7 +84,8 @@ def plan(index: Index, conditions: Sequence[Condition]) -> CombinedFilter:
             if len(covered) < len(condition.values):
                 raise ValueError(
                     f"exclude({', '.join(condition.values)}): to leave out members that have all of these, declare "
-                    f"{declare(condition.values)}; to leave out members that have any, call exclude() once for each"
+                    f"{declare(index, condition.values)}; to leave out members that have any, call exclude() once for "
+                    "each"
                 )
             clauses.append(clause)
     # The order of conditions makes no difference, so neither do the names of what is kept for them.
@@ -91,13 +96,14 @@ def _widest(
     index: Index, values: Mapping[str, tuple[Any, ...]], negated: bool = False
 ) -> tuple[tuple[str, ...], Clause]:
     """The facet that covers most of the paths, and its clause."""
-    if GROUP in values and (not negated or len(values) == 1):
-        names = set(map(quote_group, values[GROUP]))
-        return (GROUP,), Clause(negated, "g", tuple(sorted(names)) or (NOBODY,))
+    for path, sets in index.member_sets.items():
+        if path in values and (not negated or len(values) == 1):
+            names = set(map(sets.parse, values[path]))
+            return (path,), Clause(negated, "g", tuple(sorted(names)) or (NOBODY,), path)
     facets = [facet for facet in index.faceting.all if set(facet.paths) <= values.keys()]
     if not facets:
-        path = next(path for path in values if path != GROUP) if values.keys() - {GROUP} else GROUP
-        raise ValueError(f"{path}: not a facet by itself; declare {declare([path])}")
+        path = next((path for path in values if path not in index.member_sets), next(iter(values)))
+        raise ValueError(f"{path}: not a facet by itself; declare {declare(index, [path])}")
     facet = max(facets, key=lambda one: len(one.paths))
     count = prod(len(values[path]) for path in facet.paths)
     if len(facet.paths) > 1 and count > MOST_RANKINGS:

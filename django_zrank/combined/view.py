@@ -47,14 +47,14 @@ class CombinedView(View):
         return ours if self.seconds is None else min(ours, self.seconds)
 
     @property
-    def is_replicated(self) -> bool:
-        """False if groups are filtered by: they change without a write of the index."""
+    def is_versioned(self) -> bool:
+        """False if sets of members are filtered by: they change without a write of the index."""
         return all(clause.kind != "g" for clause in self.filters.clauses)
 
     def sets(self, keys: Keys) -> list[str]:
         """The keys of the sets that the clauses of the scope name."""
         return [
-            keys.group(name) if clause.kind == "g" else keys.ranking(name)
+            keys.beside(clause.path, name) if clause.kind == "g" else keys.ranking(name)
             for clause in self.filters.clauses
             for name in clause.names
         ]

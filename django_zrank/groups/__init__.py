@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 from math import inf
 from typing import Any, Final
 
-from ..codec.facets import Facet
-from ..codec.filters import quote_group
+from ..codec.facets import Facet, MemberSets
 from ..declaration import Index, Member
 from ..exceptions import IndexUnavailable
 from ..iteration import batched
@@ -21,7 +20,7 @@ from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.scripts import Script
 from ..redis.verbs import Batches, async_iterator, async_version, in_batches, named_members, verb
-from .keys import group_keys
+from .keys import group_key, group_keys, quote_group
 
 __all__ = ["Group", "Grouping"]
 
@@ -39,6 +38,10 @@ _PIECE: Final = 500
 
 _CLAIMED: Final = 500
 """The most members of a claim, which is one round trip: what was claimed before a failure would be lost."""
+
+
+_FILTERS: Final = {"group": MemberSets(50, quote_group)}
+"""The filter by groups: ``filter(group="live:42")``."""
 
 
 class Group:
@@ -226,6 +229,10 @@ class Grouping(Index[Member]):
     """Facets by which every group counts its members, for ``group.counts("region")``: ``("region", "platform")``. They
     must be among ``facets``. A member counts with the values that it had in Redis when it joined."""
 
+    @property
+    def member_sets(self) -> Mapping[str, MemberSets]:
+        return _FILTERS
+
     def get_group_counts(self, group: str) -> Sequence[str | Sequence[str]]:
         """Return the facets by which the group ``group`` counts its members, by default ``group_counts`` for every
         group. All processes must agree on them."""
@@ -271,7 +278,7 @@ def change_group(
 
 def count_group(keys: Keys, group: str, members: Sequence[str] = ()) -> Steps[int]:
     """Return the number of members whose time is not over; of all, or among these."""
-    return one(Call(COUNT_GROUP, (keys.group(group),), members, len(members)))
+    return one(Call(COUNT_GROUP, (group_key(keys, group),), members, len(members)))
 
 
 def count_joined(keys: Keys, group: str, facet: str) -> Steps[dict[bytes, int]]:
@@ -291,4 +298,4 @@ def count_joined(keys: Keys, group: str, facet: str) -> Steps[dict[bytes, int]]:
 def read_group(keys: Keys, group: str, cursor: bytes) -> Steps[list[bytes]]:
     """Read some members from a cursor on, ``b"0"`` at first. Return the next cursor, ``b"0"`` after the last members,
     then the members, some of which an earlier answer may have had."""
-    return one(Call(READ_GROUP, (keys.group(group),), (cursor, _PIECE), _PIECE))
+    return one(Call(READ_GROUP, (group_key(keys, group),), (cursor, _PIECE), _PIECE))

@@ -1,4 +1,4 @@
--- uses: clock, server, identity, keys, bulk, beside, memberships, traces, permissions
+-- uses: clock, server, identity, bulk, beside, memberships, traces, permissions
 -- Write members, each unless it was written since the token was taken: then its row must be read again.
 --
 -- KEYS  live        root of the live build: sorted set of all members, and of the names of all that belongs to it
@@ -113,9 +113,6 @@ for n, member in ipairs(named) do
     noted[2 * count - 1], noted[2 * count] = applied, member
     if stands then
       stands[count] = ARGV[i + 2]
-    end
-    if scores[count] == '' then
-      redis.call('UNLINK', remembered_key(recent, member))
     end
   end
 end

@@ -1,4 +1,4 @@
--- uses: built, clock, sides
+-- uses: built, sides
 -- Count the members of a band on either side of a member, and deal some of them at random: all draws but the plain one
 -- of sample_nearby.lua. The client takes from these cards who may be offered.
 --
@@ -9,7 +9,6 @@
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index
 --       meta     hash of the index
---       remembered  sorted set of members shown to the asking one -> until when, in microseconds
 -- ARGV  build that the client believes to be live
 --       width    tie bytes before every primary key; 0 none, or 9 that begin with NUL
 --       memberships  '1' if a hash holds the memberships of members
@@ -25,23 +24,22 @@
 --                begins, '(' before one that is in it; the bytes of the first member in it, among those with that score,
 --                '' if it begins with a score; the score up to which it goes, '(' before one that is not in it; the bytes
 --                of the first member after it, among those with that score, '' if it ends with a score
---       shown    '1' to return the members in 'remembered'
 --       small    the most members of a side that is dealt whole
 --       barred   number of members that the client may have to pass over: as they may be on this side, more are dealt
 --       below    of members with lower scores, in 4 bytes each, little-endian: the number wanted, the number that may be
 --                dealt to find these, and the number that were dealt before, by the same numbers; then random 48-bit numbers
 --                for all, 6 bytes each, little-endian; none to deal in order
 --       above    the same of those with higher scores
--- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, the primary keys of the
---         newest 1,000 members that were shown (the last one first), then for either side {its members, 'whole' or 'some'
---         as it is dealt, then of each that is dealt the stored member, its score and, if there is a method, its rank less
---         1}}. What one side has too few of is added to what is wanted of the other. {'not ranked'} if a member that is
---         looked up is not in live; {'moved'} if one is 'checked' and has another score; the errors of lib/built.lua.
+-- Returns {'dealt', the asking member as it is stored, its score, members in the band without it, then for either side {its
+--         members, 'whole' or 'some' as it is dealt, then of each that is dealt the stored member, its score and, if there is
+--         a method, its rank less 1}}. What one side has too few of is added to what is wanted of the other. {'not ranked'}
+--         if a member that is looked up is not in live; {'moved'} if one is 'checked' and has another score; the errors of
+--         lib/built.lua.
 -- Cost  O((below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups if a side is mostly ties.
 
-local ranking, live, meta, remembered = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local build, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
-  barred, below, above = unpack(ARGV)
+local ranking, live, meta = KEYS[1], KEYS[2], KEYS[3]
+local build, width, memberships, reverse, method, member, own, score, stored, measure, band, small, barred,
+  below, above = unpack(ARGV)
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 
 require_live(meta, build)
@@ -51,5 +49,4 @@ if refusal then
 end
 local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, measure, band, side_of(below),
   side_of(above), tonumber(small), barred, layout)
-shown = shown == '1' and redis.call('ZREVRANGEBYSCORE', remembered, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
-return {'dealt', me.stored, me.score, candidates, shown, below_dealt, above_dealt}
+return {'dealt', me.stored, me.score, candidates, below_dealt, above_dealt}

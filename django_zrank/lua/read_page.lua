@@ -51,7 +51,7 @@ elseif from == 'better' then
   if not better then
     return {'not ranked'}
   end
-  mine = call('ZSCORE', ranking, me) -- that in a combined filter may be some seconds old
+  mine = call('ZSCORE', ranking, me) -- that in a computed ranking may be some seconds old
   if method ~= 'ordinal' then
     better = count_better(ranking, mine, tie_of(me, order.width), order.reverse)
   end

@@ -28,7 +28,7 @@ for i = FIRST, #ARGV do
   local position = score and call(order.reverse and 'ZREVRANK' or 'ZRANK', ranking, stored)
   if position then
     if ranking ~= live then
-      -- The score in a combined filter may be some seconds old.
+      -- The score in a computed ranking may be some seconds old.
       score = call('ZSCORE', ranking, stored)
     end
     reply[#reply + 1] = {position, count_before(ranking, stored, score, position, order), stored, score}

@@ -3,6 +3,7 @@
 import django.db.models.manager
 import django_zrank.models
 from django.db import migrations, models
+from django_zrank.extension import tables
 
 
 class Migration(migrations.Migration):
@@ -25,6 +26,6 @@ class Migration(migrations.Migration):
         ),
         *(
             migrations.AlterModelManagers(name, [("fixture", django.db.models.manager.Manager())])
-            for name in ("batch", "generation", "job", "mark")
+            for name in ("batch", "generation", *(["job"] if "jobs" in tables else []), "mark")
         ),
     ]

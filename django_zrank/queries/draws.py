@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from functools import lru_cache, partial
 from itertools import chain
 from os import urandom
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..codec.units import Number
 from ..iteration import halves
@@ -16,11 +16,12 @@ from ..redis import scripts
 from ..redis.keys import Keys
 from .decks import SPARE, Asked, Card, Deck, Hand
 from .request import Blocking, Call, Request
-from .steps import Steps, one
+from .steps import Steps, one, together
 from .view import View
 
 __all__ = [
     "LIMITS",
+    "Avoiding",
     "Draw",
     "Drawing",
     "Ends",
@@ -28,8 +29,6 @@ __all__ = [
     "Point",
     "Sample",
     "Table",
-    "forget_remembered",
-    "remember_shown",
 ]
 
 _SIDE: Final = struct.Struct("<3I")
@@ -37,9 +36,6 @@ _SIDE: Final = struct.Struct("<3I")
 
 _LONG: Final = 8
 """The multiple of what a side lacks that is dealt before a large one is read."""
-
-_REMEMBERED: Final = 700
-"""Microseconds that it takes to read up to 1,000 members that were shown before."""
 
 _RANKED_AT_ONCE: Final = 25
 """The most members whose ranks are searched for among ties in the round trip that draws them."""
@@ -90,6 +86,17 @@ class Point(NamedTuple):
     """True for the position ahead of all members with a score."""
 
 
+class Avoiding(Protocol):
+    """Members that a draw passes over unless no others are left, as a part keeps them."""
+
+    def reading(self, keys: Keys, member: str) -> Call:
+        """Return the call that reads their primary keys, in the round trip that deals first. The last are offered
+        first."""
+
+    def drawn(self, keys: Keys, member: str, members: Sequence[bytes]) -> Steps[None]:
+        """Called with the primary keys of those that were drawn, if there are any."""
+
+
 class Draw(NamedTuple):
     """Draw random distinct members near a member; None if that is not ranked."""
 
@@ -107,8 +114,8 @@ class Draw(NamedTuple):
     excluded: Set[int] | Set[str] = frozenset()
     """Primary keys to pass over: integers, or any keys as text."""
 
-    remember: int | None = None
-    """Microseconds for which the members drawn are not drawn again."""
+    avoiding: Avoiding | None = None
+    """Members to pass over unless no others are left."""
 
     seed: int | str | bytes | None = None
     """The same seed draws the same members."""
@@ -137,7 +144,7 @@ class Draw(NamedTuple):
         return int if self.excluded and isinstance(next(iter(self.excluded)), int) else bytes.decode
 
     def steps(self, view: View, keys: Keys) -> Steps[Sample | None]:
-        """One round trip; more if many members don't pass a combined filter, or may not be offered.
+        """One round trip; more if many members don't pass the filters, or may not be offered.
 
         The short script doesn't know who is excluded. If too many of those drawn are, the draw begins anew: this
         depends on their number alone, so it favours nobody."""
@@ -146,7 +153,7 @@ class Draw(NamedTuple):
             not view.takes_short_script
             or self.measure != "score"
             or not is_found
-            or self.remember
+            or self.avoiding
             or self.where
         ):
             return (yield from self.begin(view, keys).run())
@@ -227,11 +234,12 @@ class Drawing:
         self._rng = draw.chance
         self._text = draw.member or ""
         self._trips = self._tried = 0
-        self._shown: dict[bytes, int] | None = {} if draw.remember is None else None
-        """Members that were shown before, by their primary keys: numbered in this order; None until they are read."""
+        self._avoided: dict[bytes, int] | None = None if draw.avoiding else {}
+        """Members to avoid, by their primary keys: numbered in the order in which they are offered; None until they are
+        read."""
 
         self._passed_over: list[tuple[int, Card]] = []
-        """Those who were shown before, and would have been taken."""
+        """Those who are avoided, and would have been taken."""
 
         self._split, self._key = view.layout.split, draw.key
         self._member = None if draw.member is None else self._key(self._text.encode())
@@ -248,9 +256,9 @@ class Drawing:
                 break
         again = [card for _, card in sorted(self._passed_over)]
         chosen += again[: draw.wanted - len(chosen)]
-        if draw.remember and chosen:
+        if draw.avoiding and chosen:
             members = [self._split(stored)[1] for _, stored, _ in chosen]
-            yield from remember_shown(self.keys, self._text, draw.remember, members)
+            yield from draw.avoiding.drawn(self.keys, self._text, members)
         candidates = self._inside if self._counts_candidates else None
         is_ranked = self._trips == 1 and all(before is not None for *_, before in chosen)
         return Sample(band, candidates, chosen, is_ranked)
@@ -320,7 +328,7 @@ class Drawing:
     @property
     def _barred(self) -> int:
         """A bound of the members that are passed over."""
-        return len(self.draw.excluded) + (LIMITS.small if self._shown is None else len(self._shown))
+        return len(self.draw.excluded) + (LIMITS.small if self._avoided is None else len(self._avoided))
 
     @property
     def _barred_here(self) -> int:
@@ -365,30 +373,33 @@ class Drawing:
         """Have cards of a table dealt."""
         view, keys, me = self.view, table.keys, self.me
         is_own, ranks = table.is_own, self._tells_ranks
-        reads_shown = is_own and self._shown is None
         width, memberships, reverse, method = view.order
         barred = self._barred_here if table.inside is None else 0
         arguments = (
             *(keys.build, width, memberships, reverse, method if ranks else ""),
             *(self._text, self._standing if is_own else "other"),
             *(("", "") if me is None else (repr(me[0]), me[1])),
-            *(*ends, int(reads_shown), self.limits.small, barred),
+            *(*ends, self.limits.small, barred),
             *(_SIDE.pack(*some[:3]) + some.numbers for some in asked),
         )
         below, above = asked
         cards = below.most + above.most + min(200, (below.wanted + above.wanted + 4) * 2 if barred else 0)
         each = self._cost_of_a_card(in_order=not (below.numbers or above.numbers))
         each += 60 if ranks and view.searches_ties else 0
-        cost = 60 + each * cards + (below.skipped + above.skipped) // 2 + (_REMEMBERED if reads_shown else 0)
-        # Replicas may not have seen who was shown.
-        reply = yield from self._deal(keys, arguments, cost, writes=reads_shown)
+        cost = 60 + each * cards + (below.skipped + above.skipped) // 2
+        dealing = self._deal(keys, arguments, cost)
+        if is_own and self._avoided is None and self.draw.avoiding:
+            # Only the primary is sure to have them.
+            reading = one(self.draw.avoiding.reading(keys, self._text), writes=True)
+            reply, avoided = yield from together([dealing, reading])
+            self._avoided = {who: at for at, who in enumerate(reversed(avoided))}
+        else:
+            reply = yield from dealing
         if reply[0] == b"not ranked":
             return
         if is_own:
             self._standing = "own"  # the member was there at one moment of the draw
-        _, stored, score, table.inside, shown, *sides = reply
-        if reads_shown:
-            self._shown = {who: at for at, who in enumerate(reversed(shown))}
+        _, stored, score, table.inside, *sides = reply
         self.me = me or (float(score), stored)
         for deck, side in zip(table.decks, sides, strict=False):
             deck.add(side, 3 if ranks else 2, self._rng)
@@ -397,11 +408,9 @@ class Drawing:
         """Return the microseconds that a card takes, about."""
         return 1 if in_order else 4
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int) -> Steps[Any]:
         """Have cards dealt. Return the reply."""
-        return self.view.read(
-            keys, scripts.DEAL, arguments, cost, (keys.remembered(self._text),), writes=writes
-        )
+        return self.view.read(keys, scripts.DEAL, arguments, cost)
 
     def _take(self, more: int) -> Steps[bool]:
         """Take the cards that may be offered. Return False if no more may be tested."""
@@ -423,10 +432,10 @@ class Drawing:
         return True
 
     def _offered(self, side: int, cards: Iterable[Card]) -> list[Card]:
-        """Return the cards that may be offered: not those of the other side, of members that are excluded or were shown
-        before, or that were dealt before: one that moves between two round trips may be dealt twice."""
+        """Return the cards that may be offered: not those of the other side, of members that are excluded or avoided,
+        or that were dealt before: one that moves between two round trips may be dealt twice."""
         found: list[Card] = []
-        split, key_of, known, shown, me = self._split, self._key, self._known, self._shown, self.me
+        split, key_of, known, avoided, me = self._split, self._key, self._known, self._avoided, self.me
         excluded, member = self.draw.excluded, self._member
         for card in cards:
             who = split(card[1])[1]
@@ -434,22 +443,11 @@ class Drawing:
             if key in excluded or key == member or who in known or (card > me) != bool(side):  # type: ignore[operator]
                 continue
             known.add(who)
-            if shown and who in shown:
-                self._passed_over.append((shown[who], card))
+            if avoided and who in avoided:
+                self._passed_over.append((avoided[who], card))
             else:
                 found.append(card)
         return found
-
-
-def remember_shown(keys: Keys, member: str, span: int, shown: Sequence[str | bytes]) -> Steps[None]:
-    """Remember members shown to a member for ``span`` microseconds."""
-    call = Call(scripts.REMEMBER_MEMBERS, (keys.remembered(member),), (span, *shown), 3 * len(shown))
-    return one(call, writes=True)
-
-
-def forget_remembered(keys: Keys, member: str) -> Steps[int]:
-    """Forget the members that were shown to a member."""
-    return one(Call("UNLINK", (keys.remembered(member),)), writes=True)
 
 
 @lru_cache(maxsize=1024)

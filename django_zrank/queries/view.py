@@ -57,8 +57,8 @@ class View:
     """The class of the draws among these members; None for the usual one."""
 
     @property
-    def is_replicated(self) -> bool:
-        """True if the position of a replica covers all that these members depend on."""
+    def is_versioned(self) -> bool:
+        """True if these members change by writes of the index alone, so that the version tells how new they are."""
         return True
 
     def of(self, ranking: str) -> View:

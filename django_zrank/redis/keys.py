@@ -57,13 +57,9 @@ class Keys(_Keys):
         """Set: the builds that were replaced or abandoned, and whose keys are being unlinked."""
         return f"{self.tag}:doomed"
 
-    def group(self, name: str) -> str:
-        """Sorted set: members of a group -> until when they belong to it, in microseconds."""
-        return f"{self.tag}:group:{name}"
-
-    def remembered(self, member: str) -> str:
-        """Sorted set: members that ``recommend(remember=…)`` has shown to one -> until when, in microseconds."""
-        return f"{self.tag}:remembered:{member}"
+    def beside(self, kind: str, name: str) -> str:
+        """A key of a part, beside the builds. Its kind says what it is."""
+        return f"{self.tag}:{kind}:{name}"
 
     @cached_property
     def root(self) -> str:
@@ -93,7 +89,7 @@ class Keys(_Keys):
         return f"{self.root}:rankings"
 
     def kind_of(self, key: str) -> str:
-        """Return the part of a key's name that says what it is: ``group``, ``remembered``, ``pending``."""
+        """Return the part of a key's name that says what it is: ``meta``, or a word of a part."""
         return key.removeprefix(f"{self.tag}:").partition(":")[0]
 
     @classmethod

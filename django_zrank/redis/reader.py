@@ -74,7 +74,9 @@ class Reader(Executor):
     def asking(self, question: Question[Answer], view: View, server: str | None = None) -> Steps[Answer]:
         """The steps to the answer to a question, if the server is healthy; ``server``: "primary" or one of
         :data:`~django_zrank.extension.sources`, None for what ``ZRANK["READS"]`` says."""
-        ask = partial(self.index.reading, partial(self._request, question, view))
+        ask = partial(self._request, question, view)
+        if self.index.attached:
+            ask = partial(self.index.reading, ask)
         if source := sources.get(server or get_settings().reads):
             steps: Steps[Answer] = source.asking(self, ask, view)
             return steps

@@ -64,7 +64,7 @@ def asking(reader: Reader, ask: Callable[[Any], Steps[Answer]], view: View) -> S
     ``ask`` returns the steps, given the live keys. The primary is asked about groups, and about scores that change in
     Redis: a replica's position doesn't cover these.
     """
-    if not reader.index.is_ahead and view.is_replicated:
+    if not reader.index.is_ahead and view.is_versioned:
         return replicas_of(reader).asking(ask)
     return reader.running(ask, reader.healthy_server)
 

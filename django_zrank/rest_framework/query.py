@@ -14,7 +14,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import attrgetter, methodcaller
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.http import QueryDict
@@ -24,7 +24,6 @@ from rest_framework.settings import api_settings
 
 from ..codec.cursors import decode_cursor
 from ..codec.facets import Facet
-from ..codec.filters import GROUP, MOST_GROUPS
 from ..codec.kinds import Schema, kind_of
 from ..codec.spelling import NUMBER, PRINTABLE, WHOLE, spelled
 from ..exceptions import FilterTooLarge
@@ -34,6 +33,9 @@ from ..recommendations import sides
 from .serializers import enumeration, facet_schema, key_schema, one_of, shows_rank
 
 logger = logging.getLogger("django_zrank")
+
+GROUP: Final = "group"
+"""The filter by groups, if there are any."""
 
 
 # Fields
@@ -433,9 +435,12 @@ class QuerySerializer(serializers.Serializer[Any]):
         """Return the fields other than filters by facets, by name."""
         some = _("Only members of this group, or of one of several.")
         none = _("No members of this group, or of any of several.")
+        groups = self.index.member_sets.get(GROUP)
+        if not groups:
+            return {}
         return {
-            GROUP: ValuesField(GroupField(), GROUP, MOST_GROUPS, help_text=some),
-            f"{GROUP}__not": NotValuesField(GroupField(), GROUP, MOST_GROUPS, help_text=none),
+            GROUP: ValuesField(GroupField(), GROUP, groups.most, help_text=some),
+            f"{GROUP}__not": NotValuesField(GroupField(), GROUP, groups.most, help_text=none),
         }
 
     def get_filters(self) -> dict[str, QueryField]:

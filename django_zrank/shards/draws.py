@@ -163,8 +163,8 @@ class ShardedDrawing(Drawing):
     def _tells_ranks(self) -> bool:
         return False
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
-        reply = yield from super()._deal(keys, arguments, cost, writes=writes)
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int) -> Steps[Any]:
+        reply = yield from super()._deal(keys, arguments, cost)
         if reply[0] == b"moved":
             raise Moved
         return reply

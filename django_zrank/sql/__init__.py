@@ -13,7 +13,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from ..codec.facets import Facet
-from ..codec.filters import GROUP, Condition
+from ..codec.filters import Condition
 from ..conf import settings_of
 from ..declaration import Index
 from ..exceptions import IndexUnavailable
@@ -75,11 +75,12 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
     if isinstance(question, Several):
         return [_answer(rows, one, view) for one in question.questions]
     name = rows.index.name
-    if any(GROUP in condition.values for condition in rows.conditions):
-        raise IndexUnavailable(f"Index {name!r}: groups exist only in Redis, which can't be trusted now")
-    if isinstance(question, Draw) and question.remember is not None:
+    filters = {path for condition in rows.conditions for path in condition.values}
+    if only := ", ".join(sorted(filters & rows.index.member_sets.keys())):
+        raise IndexUnavailable(f"Index {name!r}: {only} is only in Redis, which can't be trusted now")
+    if isinstance(question, Draw) and question.avoiding:
         raise IndexUnavailable(
-            f"Index {name!r}: the members shown before are only in Redis, which can't be trusted now"
+            f"Index {name!r}: the members to avoid are only in Redis, which can't be trusted now"
         )
     # As in a push; but a caller's own condition means the time zone of the caller.
     zone = timezone.get_current_timezone() if getattr(question, "where", None) else None

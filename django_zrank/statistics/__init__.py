@@ -173,7 +173,7 @@ class Statistics(Generic[Member]):
         covers.
         """
         if self.view.ranking is None:
-            declare = uncovered(self.conditions, ())
+            declare = uncovered(self.index, self.conditions, ())
             raise ValueError(
                 f"standings: no facet covers these filters{f'; declare {declare}' if declare else ''}"
             )
@@ -262,7 +262,7 @@ class Statistics(Generic[Member]):
         results aren't as of a single moment.
         """
         if self.view.ranking is None:
-            declare = uncovered(self.conditions, ())
+            declare = uncovered(self.index, self.conditions, ())
             raise ValueError(
                 f"snapshot: no facet covers these filters{f'; declare {declare}' if declare else ''}"
             )

@@ -98,7 +98,7 @@ def rebuild(
     if not takes_over:
         _require_turn(index)
     if not (discard_pending or uncommitted):
-        _require_flushed(index)
+        _require_none_pending(index)
     holders = holders or index.holders
     build = building(index, holders, polite=polite, test=uncommitted, discards=discard_pending)
     members = 0
@@ -286,7 +286,7 @@ def note_build(index: Index, build: str, **conditions: Any) -> int:
     return update_briefly(rows, build=build, building="")
 
 
-def _require_flushed(index: Index) -> None:
+def _require_none_pending(index: Index) -> None:
     pending, alias = pending_elsewhere(index)
     if pending:
         former = f"the database {alias!r}" if alias else "another database"

@@ -284,7 +284,7 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
     parse, key_type, name, has_facets = index.from_text, index.pk_type, _namer(index), bool(facets)
-    attached = _pick(columns, paths) if (paths := index.attached_paths()) else None
+    attached = _pick(columns, paths) if (paths := index.attached) else None
     for row, values in (
         _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
     ):
@@ -325,7 +325,7 @@ def _noting(
 
 def _columns(index: Index) -> list[str]:
     """Return the columns to read, each once."""
-    paths = *index.ordering.paths, *index.faceting.paths, *index.attached_paths()
+    paths = *index.ordering.paths, *index.faceting.paths, *index.attached
     return list(dict.fromkeys(["pk", *paths]))
 
 

@@ -178,7 +178,8 @@ def verify(
 
     Rows are read in batches: memory doesn't grow with their number, and no query, transaction or call to Redis is long.
     Members that look wrong are checked again, so that a change on its way isn't reported as drift; for that, marks that
-    wait are drained, and pending scores flushed. ``progress`` is called with the number of rows of each batch.
+    wait are drained, and changes that began in Redis are written to their rows. ``progress`` is called with the number
+    of rows of each batch.
     ``repair``: repair an index that isn't healthy; mark and drain the members that are wrong, or rebuild the index if
     that is not enough.
 
@@ -484,7 +485,7 @@ class _Comparison:
         """Return the suspects that are wrong, and those of them that are just changing.
 
         The order of the reads matters: Redis, the row, marks, Redis again. If no mark waits for a member, every change
-        in its row has been written to Redis; if nothing is pending, and all flushes are settled, so has every change
+        in its row has been written to Redis; if none is on its way, so has every change
         that began in Redis to the row; and if it wasn't written between the two reads of Redis, both sides are of the
         same state of the row.
         """

@@ -203,7 +203,7 @@ def _take_turns(
 
 
 def _kind(error: Exception) -> tuple[type, type]:
-    """Return what an outage's errors have in common: their texts may name ports, times and shards."""
+    """Return what an outage's errors have in common: their texts may name ports, times and indexes."""
     return type(error), type(error.__cause__)
 
 

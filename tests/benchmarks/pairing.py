@@ -49,8 +49,8 @@ def main() -> None:
         report(near, "recommend()")
 
         print("\nclaim(): two members")
-        group, key = Dense.group("waiting"), Dense.ranking.store.keys.group("waiting")
-        queued, turns = Dense.ranking.store.keys.group("queued"), count()
+        group, key = Dense.group("waiting"), Dense.ranking.store.keys.beside("group", "waiting")
+        queued, turns = Dense.ranking.store.keys.beside("group", "queued"), count()
         turns_of_zrem = count()
         # So many that no call finds its members gone.
         members = range(2 * (options.rounds + options.rounds // 10 + 1))

@@ -96,7 +96,7 @@ def test_only_large_ones_are_counted(zrank: Redis, settings: Any) -> None:
     ranking, live = PlayerRank.ranking, PlayerRank.ranking.store.live
     members = {"first": range(1, 24_001), "second": range(24_001, 48_001), "few": range(5)}
     for group, own in members.items():
-        zrank.zadd(live.group(group), dict.fromkeys(own, math.inf))
+        zrank.zadd(live.beside("group", group), dict.fromkeys(own, math.inf))
     assert ranking.filter(group="first").count() == 24_000
     (first,) = zrank.zrange(registry_of(live) + ":large", 0, -1)
     for other in ("few", "nobody"):

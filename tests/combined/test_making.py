@@ -22,6 +22,7 @@ from django_zrank.combined.keys import registry_of
 from django_zrank.combined.making import MAKE_COMBINED
 from django_zrank.combined.view import CombinedView
 from django_zrank.exceptions import FilterNotReady, FilterTooLarge
+from django_zrank.groups.keys import group_key
 from django_zrank.queries.counts import Size
 from django_zrank.queries.request import Request
 from django_zrank.queries.steps import Steps
@@ -553,11 +554,11 @@ def test_members_that_renew_meanwhile_are_not_missed(
     populate(Pieces, {pk: person(random.Random(pk)) for pk in range(1, 400)})
     group = Pieces.group("live")
     group.add(*range(1, 300))
-    zrank.zadd(Pieces.ranking.store.keys.group("live"), {str(pk): 5e15 + pk for pk in range(1, 300)})
+    zrank.zadd(group_key(Pieces.ranking.store.keys, "live"), {str(pk): 5e15 + pk for pk in range(1, 300)})
 
     def renew(trip: int) -> None:
         if trip % 7 == 0 and trip < 60:
-            key = Pieces.ranking.store.keys.group("live")
+            key = group_key(Pieces.ranking.store.keys, "live")
             zrank.zadd(key, {str(300 - trip): 5e15 + by * 10**15 + trip})
 
     between(renew)

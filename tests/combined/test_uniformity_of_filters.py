@@ -102,7 +102,7 @@ def test_who_leaves_before_it_is_dealt_is_not_drawn(case: Case) -> None:
     def leaving(self: Executor, request: Request) -> list[Any]:
         replies = send(self, request)
         if request.calls[0].command in variants(draws.DEAL_TESTED) and not left:
-            dealt = {int(one) for side in replies[0][5:7] for one in side[2::2] if one}
+            dealt = {int(one) for side in replies[0][4:6] for one in side[2::2] if one}
             left.update({*case.passing} - dealt)
             group.remove(*left)
         return replies

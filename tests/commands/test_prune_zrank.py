@@ -54,7 +54,7 @@ def old(zrank: Redis) -> str:
         Mark.objects.all().delete()
         rebuild(index)
         rebuild(NicknameRank.instance())
-        zrank.zadd(Store.of(index).keys.group("online"), {"1": "inf"})
+        zrank.zadd(Store.of(index).keys.beside("group", "online"), {"1": "inf"})
         Mark.objects.bulk_create(Mark(index=name, member=str(n)) for n in range(3))
         Batch.objects.create(index=name, version=1, marks=[[None, "1"]])
     finally:

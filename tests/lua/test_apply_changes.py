@@ -275,11 +275,12 @@ def test_a_note_that_the_index_is_behind_outlives_writes(zrank: Redis, store: St
     assert store.check_health().behind == "7"
 
 
+@pytest.mark.part("remember")
 def test_who_leaves_forgets_whom_it_was_shown(zrank: Redis, store: Store) -> None:
     for member in "12":
-        zrank.zadd(store.keys.remembered(member), {"3": 7})
+        zrank.zadd(store.keys.beside("remembered", member), {"3": 7})
     assert apply_changes(store, begin_write(store), [Change("1", None), Change("2", 5)])
-    assert (zrank.exists(store.keys.remembered("1")), zrank.exists(store.keys.remembered("2"))) == (0, 1)
+    assert [zrank.exists(store.keys.beside("remembered", one)) for one in "12"] == [0, 1]
 
 
 def test_a_rebuild_gets_what_is_written_and_no_older_row(zrank: Redis, store: Store) -> None:

@@ -80,6 +80,12 @@ def count_joined(store: Store) -> None:
     store.run(lambda keys: count_joined(keys, "live", "region"))
 
 
+def remember(store: Store) -> None:
+    from django_zrank.remember.memory import Memory
+
+    ask(Store(store.name), Draw("1", 3, [(1, 2)], avoiding=Memory(10**6)))
+
+
 def confirm_flush(store: Store) -> None:
     from django_zrank.write_behind.store import Flight
 
@@ -120,7 +126,7 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "count_joined": count_joined,
     "leave_group": lambda store: store.call(
         NAMED["leave_group"],
-        [f"{store.keys.group('live')}{suffix}" for suffix in ("", ":joined", ":counts")],
+        [f"{store.keys.beside('group', 'live')}{suffix}" for suffix in ("", ":joined", ":counts")],
         ("1",),
     ),
     "count_group": lambda store: PlayerAscending.group("live").contains(1),
@@ -169,7 +175,8 @@ CALLS: dict[str, Callable[[Store], Any]] = {
     "read_ranks": lambda store: ask(store, Locate(["1", "7"]), method="competition"),
     "load_rows": lambda store: load_rows(store, "b", [Change("1", 1), Change("2", 2.5)]),
     "make_combined": lambda store: ask_combined(Store(store.name), Size()),
-    "remember_members": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)], remember=10**6)),
+    "read_remembered": remember,
+    "remember_members": remember,
     "sample_nearby": lambda store: ask(Store(store.name), Draw("1", 3, [(1, 2)])),
     "start_rebuild": lambda store: start(store, "b"),
     "unlink_build": lambda store: store.unlink_doomed(),

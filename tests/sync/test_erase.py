@@ -301,7 +301,9 @@ def test_whom_a_member_was_shown_is_forgotten_when_it_leaves(zrank: Redis, how: 
     for player in players[:2]:
         NicknameRank.ranking.recommend(player, 3, band=99, remember=timedelta(days=9))
     pk = players[0].pk
-    leaving, staying = (NicknameRank.ranking.store.keys.remembered(player.pk) for player in players[:2])
+    leaving, staying = (
+        NicknameRank.ranking.store.keys.beside("remembered", player.pk) for player in players[:2]
+    )
     assert zrank.exists(leaving, staying) == 2
     if how == "save":
         players[0].score = None

@@ -114,7 +114,7 @@ PARTS: Final = {
         r"zrank\.combined\b|CombinedView|\b(CombinedFilter|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
         r"|max_scan|max_combined_filter|filter_timeout",
         (
-            (_INDEX, "combined_filters.append"),
+            (_INDEX, "narrowing.append"),
             (_INDEX, 'settings["combined"]'),
             (_INDEX, 'extensions["combined"]'),
         ),
@@ -146,6 +146,25 @@ PARTS: Final = {
             (_INDEX, "import Grouping"),
             (_INDEX, "    Grouping[Member],"),
             (_INDEX, 'extensions["group_counts"]'),
+        ),
+    ),
+    "remember": Part(
+        (
+            "django_zrank/remember",
+            "tests/outside/test_erase.py",
+            "tests/outside/test_missing_keys.py",
+            "tests/outside/test_refused_commands.py",
+            "tests/parts/remember",
+            "tests/sync/test_erase.py",
+            "tests/test_ceiling_of_reads.py",
+        ),
+        r"\b(Remembering|remembering|remembered)\b|zrank\.remember\b",
+        (
+            (_RANKING, "import Remembering"),
+            (_RANKING, "    Remembering[Member],"),
+            (_INDEX, 'avoided["remember"]'),
+            (_INDEX, "own_keys.append"),
+            (_INDEX, 'extensions["remember"]'),
         ),
     ),
     "erase": Part(

@@ -7,7 +7,6 @@
 -- KEYS  ranking  sorted set that is drawn from
 --       live     sorted set of the whole index
 --       meta     hash of the index
---       remembered  sorted set of members shown to the asking one -> until when, in microseconds
 --       combined_filter  sorted set of the members that pass the tests, if it has been made
 --       …        the sorted sets that 'tests' are about
 -- ARGV  build that the client believes to be live
@@ -25,7 +24,6 @@
 --                begins, '(' before one that is in it; the bytes of the first member in it, among those with that score,
 --                '' if it begins with a score; the score up to which it goes, '(' before one that is not in it; the bytes
 --                of the first member after it, among those with that score, '' if it ends with a score
---       shown    '1' to return the members in 'remembered'
 --       small    the most members of a side that is dealt whole
 --       barred   number of members that the client may have to pass over: as they may be on this side, more are dealt
 --       below    of members with lower scores, in 4 bytes each, little-endian: the number wanted, the number that may be
@@ -41,10 +39,10 @@
 -- Cost  O((below_most + above_most + 2 * small) * (tests + log(size))), and about log2(ties) look-ups if a side is mostly
 --       ties; 1 ms for each 300 members that are gathered.
 
-local ranking, live, meta, remembered, combined_filter = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local build, width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small,
-  barred, below, above, tests, gathering = unpack(ARGV)
-local FIRST_TEST = 6
+local ranking, live, meta, combined_filter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local build, width, memberships, reverse, method, member, own, score, stored, measure, band, small, barred,
+  below, above, tests, gathering = unpack(ARGV)
+local FIRST_TEST = 5
 local MOST = 1000 -- members that are gathered; with more, a call would take longer than 5 ms
 local call = redis.call
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
@@ -72,8 +70,7 @@ else
 end
 local candidates, below_dealt, above_dealt = deal_band(ranking, live, me, measure, band, side_of(below),
   side_of(above), tonumber(small), barred, layout, passes)
-shown = shown == '1' and call('ZREVRANGEBYSCORE', remembered, '+inf', '(' .. integer(now), 'LIMIT', 0, 1000) or {}
 if ranking == aside then
   call('UNLINK', aside)
 end
-return {'dealt', me.stored, me.score, candidates, shown, below_dealt, above_dealt, found}
+return {'dealt', me.stored, me.score, candidates, below_dealt, above_dealt, found}

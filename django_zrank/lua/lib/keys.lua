@@ -19,8 +19,3 @@ end
 local function names_key(root)
   return root .. ':rankings'
 end
-
--- The members that were shown to a member, by the key of the versions.
-local function remembered_key(recent, member)
-  return string.sub(recent, 1, -#'recent' - 1) .. 'remembered:' .. member
-end

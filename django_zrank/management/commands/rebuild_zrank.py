@@ -31,8 +31,8 @@ class Command(ProgressCommand):
         parser.add_argument(
             "--discard-pending",
             action="store_true",
-            help="Give up write-behind scores that are pending for the database in which the index was before, or for "
-            "a column that is gone.",
+            help="Give up scores that are pending for the database in which the index was before, or for a column that "
+            "is gone.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

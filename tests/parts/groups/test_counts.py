@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 
 from django_zrank import RankIndex, groups
+from django_zrank.groups.keys import group_key
 from django_zrank.redis import reader_of
 from django_zrank.sync.rebuild import rebuild
 from tests.keyspace import whole
@@ -83,7 +84,7 @@ class Audience:
 
     def pass_a_minute(self) -> None:
         for part in self.index.instance().holders:
-            key = reader_of(part).keys.group(self.name)
+            key = group_key(reader_of(part).keys, self.name)
             for member, until in self.zrank.zrange(key, 0, -1, withscores=True):
                 if until != float("inf"):
                     self.zrank.zincrby(key, -60_000_000, member)
@@ -171,11 +172,11 @@ def test_a_group_that_was_evicted_counts_nobody(zrank: Redis) -> None:
     populate(CountedRank, {1: ROW | {"points": 1}, 2: ROW | {"points": 1}})
     show = CountedRank.group("live")
     show.add(1)
-    zrank.unlink(reader_of(CountedRank.instance()).keys.group("live"))
+    zrank.unlink(group_key(reader_of(CountedRank.instance()).keys, "live"))
     assert show.counts("region") == {}
     show.add(1, 2)
     assert show.counts("region") == {"kantou": 2}
-    zrank.unlink(reader_of(CountedRank.instance()).keys.group("live"))
+    zrank.unlink(group_key(reader_of(CountedRank.instance()).keys, "live"))
     show.add(2)
     show.add(1)
     assert show.counts("region") == {"kantou": 2}
@@ -286,7 +287,7 @@ def test_members_count_as_they_joined_until_they_are_erased(
     rebuild(index.instance())
     assert show.counts("region") == {"a": 10, "b": 8, "c": 1, "d": 1}
     for part in index.instance().holders:
-        key = reader_of(part).keys.group("live%3A%2042")
+        key = group_key(reader_of(part).keys, "live%3A%2042")
         for pk in gone[1], gone[3]:
             if zrank.zscore(key, pk):
                 zrank.zadd(key, {pk: 1})

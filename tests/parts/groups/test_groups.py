@@ -18,6 +18,7 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError
 
 from django_zrank import IndexUnavailable, RankIndex
+from django_zrank.groups.keys import group_key
 from django_zrank.redis import asynchronous
 from tests.populations import populate
 from tests.sharded import sharded
@@ -81,7 +82,7 @@ def test_members_leave(index: type[RankIndex]) -> None:
 
 def pass_a_minute(zrank: Redis, index: type[RankIndex], group: str) -> None:
     """Let the times of a group's members end a minute earlier."""
-    key = index.ranking.store.keys.group(group)
+    key = group_key(index.ranking.store.keys, group)
     for member, until in zrank.zrange(key, 0, -1, withscores=True):
         if not isinf(until):
             zrank.zincrby(key, -60_000_000, member)
@@ -109,7 +110,7 @@ def test_one_whose_time_has_ended_is_new_again(index: type[RankIndex], zrank: Re
     assert show.add(2, expires=timedelta(minutes=1)) == 1
     pass_a_minute(zrank, index, "live%3A45")
     assert show.add(3) == 1
-    assert zrank.zcard(index.ranking.store.keys.group("live%3A45")) == 1
+    assert zrank.zcard(group_key(index.ranking.store.keys, "live%3A45")) == 1
 
 
 @pytest.mark.part("combined")

@@ -53,7 +53,7 @@ class Both:
     def add_to_group(self, name: str, members: Iterable[str]) -> None:
         for member in members:
             for keys in (self.whole.live, self.shards.own(member)):
-                self.whole.client.zadd(keys.group(name), {member: "inf"})
+                self.whole.client.zadd(keys.beside("group", name), {member: "inf"})
 
 
 def divide(

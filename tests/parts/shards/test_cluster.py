@@ -297,11 +297,11 @@ def test_an_erasure_scans_each_node_once(three: Cluster, index: type[RankIndex])
         node.ask("CONFIG", "RESETSTAT")
     for part in index.instance().holders:  # as if it were shown to one of each shard
         store = Store.of(part)
-        store.client.zadd(store.keys.remembered("x"), {"1": 2**60, "2": 2**60})
+        store.client.zadd(store.keys.beside("remembered", "x"), {"1": 2**60, "2": 2**60})
     assert index.erase(1).removed == {"group": 1, "remembered": SHARDS}
     for part in index.instance().holders:
         store = Store.of(part)
-        assert store.client.zrange(store.keys.remembered("x"), 0, -1) == [b"2"]
+        assert store.client.zrange(store.keys.beside("remembered", "x"), 0, -1) == [b"2"]
     assert 1 not in index.group("few")
     assert 2 in index.group("few")
     assert {node.ask("INFO", "commandstats")["cmdstat_scan"]["calls"] for node in three.nodes} == {1}

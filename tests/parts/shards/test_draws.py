@@ -138,6 +138,13 @@ def test_round_trips_are_counted() -> None:
     assert both.rounds == 1
 
 
+def hour() -> Any:
+    """What ``remember`` asks for."""
+    from django_zrank.remember.memory import remembering
+
+    return remembering(timedelta(hours=1))
+
+
 def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
     both, view = divide(Bare, 3, levels(3000, 1)), Bare.ranking.view.by("ordinal")
     question = Draw("1500", 10, [(1000, 1000)], seed=1)
@@ -149,9 +156,14 @@ def test_the_place_that_the_caller_knows_saves_a_round_trip() -> None:
     assert both.rounds == rounds + 1
     assert both.of_shards(question._replace(member="none", sort_key=(1500.0, b"none")), view) is None
     assert both.rounds == 2
-    remembered = question._replace(remember=10**9)
-    first = drawn(both.of_shards(remembered._replace(sort_key=(1500.0, b"1500")), view))
-    assert not {*first} & {*drawn(both.of_shards(remembered._replace(sort_key=(1.0, b"1500")), view))}
+
+
+@pytest.mark.part("remember")
+def test_those_remembered_are_avoided_whatever_the_caller_knows() -> None:
+    both, view = divide(Bare, 3, levels(3000, 1)), Bare.ranking.view.by("ordinal")
+    question = Draw("1500", 10, [(1000, 1000)], seed=1, avoiding=hour())
+    first = drawn(both.of_shards(question._replace(sort_key=(1500.0, b"1500")), view))
+    assert not {*first} & {*drawn(both.of_shards(question._replace(sort_key=(1.0, b"1500")), view))}
 
 
 def test_where_most_are_excluded_each_round_asks_for_more() -> None:
@@ -184,9 +196,10 @@ def test_wide_bands_of_ranks_end_where_they_should() -> None:
         assert sorted(places) == [*range(-back, 0), *range(1, ahead + 1)]
 
 
+@pytest.mark.part("remember")
 def test_those_drawn_are_remembered_and_come_again_when_nobody_else_is_left() -> None:
     both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
-    draw = Draw("5", 3, [(9, 9)], remember=10**9)
+    draw = Draw("5", 3, [(9, 9)], avoiding=hour())
     first, second = drawn(both.of_shards(draw, view)), drawn(both.of_shards(draw, view))
     assert len({*first, *second}) == 6
     third = drawn(both.of_shards(draw, view))
@@ -194,12 +207,13 @@ def test_those_drawn_are_remembered_and_come_again_when_nobody_else_is_left() ->
     assert {*first, *second, *third} == {*map(str, range(1, 10))} - {"5"}
     assert set(third[2:]) <= {*first}
     own = both.shards.own("5")
-    assert both.whole.client.zcard(own.remembered("5")) == 8
+    assert both.whole.client.zcard(own.beside("remembered", "5")) == 8
 
 
+@pytest.mark.part("remember")
 def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None:
     both, view = divide(Bare, 3, levels(9, 1)), Bare.ranking.view
-    draw = Draw("5", 6, [(2, 2), (3, 3)], remember=10**9)
+    draw = Draw("5", 6, [(2, 2), (3, 3)], avoiding=hour())
     for _ in range(3):
         assert sorted(drawn(both.of_shards(draw, view))) == ["2", "3", "4", "6", "7", "8"]
 

@@ -350,6 +350,7 @@ def test_only_those_who_pass_a_condition_are_ranked(ranking: Any, counts: Callab
     assert counts() == [1]
 
 
+@pytest.mark.part("remember")
 def test_nothing_is_counted_to_remember(ranking: Any, counts: Callable[[], list[int]]) -> None:
     shown = [ranking.recommend(100, 4, band=4, remember=timedelta(hours=1)) for _ in "ab"]
     assert counts() == []

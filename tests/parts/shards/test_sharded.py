@@ -106,6 +106,7 @@ def draws(ranking: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.part("remember")
 @pytest.mark.django_db
 def test_where_and_coroutines() -> None:
     players = [Player(name=str(at), level=at, is_active=at % 2 == 0) for at in range(40)]

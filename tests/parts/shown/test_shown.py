@@ -144,7 +144,6 @@ READS: dict[str, Callable[[Any], Any]] = {
     "recommend": lambda ranking: ranking.recommend(member(), 6),
     "recommend by ranks": lambda ranking: ranking.recommend(member().pk, 6, ranks=9),
     "recommend all": lambda ranking: ranking.recommend(member(), 50),
-    "remember": lambda ranking: ranking.recommend(member(), 6, remember=HOUR),
     "exclude": lambda ranking: ranking.recommend(member(), 9, exclude=[member(at) for at in range(20)]),
     "where": lambda ranking: ranking.recommend(member(), 6, where=Q(lost__lt=3)),
     "near": lambda ranking: ranking.near(member(), 6),
@@ -152,6 +151,8 @@ READS: dict[str, Callable[[Any], Any]] = {
     "reversed": lambda ranking: ranking.reversed().top(5),
     "by another method": lambda ranking: ranking.by("competition").top(50),
 }
+if PARTS["remember"].is_there:
+    READS["remember"] = lambda ranking: ranking.recommend(member(), 6, remember=HOUR)
 if PARTS["statistics"].is_there:
     READS |= {
         "standing": lambda ranking: ranking.standing(member()).entry,

@@ -31,8 +31,8 @@ elseif name == 'count_before' then
 elseif name == 'sample_nearby' then
   add(reply, 9, 3)
 else -- the cards of a draw have ranks if there is a method
+  add(reply[5] or {}, 3, ARGV[5] == '' and 2 or 3)
   add(reply[6] or {}, 3, ARGV[5] == '' and 2 or 3)
-  add(reply[7] or {}, 3, ARGV[5] == '' and 2 or 3)
 end
 if count == 0 then
   return {reply, found, found}

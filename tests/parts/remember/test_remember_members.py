@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from django_zrank.queries.draws import remember_shown
+from django_zrank.remember.memory import Memory, remembered_key
 from django_zrank.store import Store
 
 HOUR = 3600 * 10**6
@@ -12,14 +12,14 @@ HOUR = 3600 * 10**6
 
 def show(store: Store, *members: str, span: int = HOUR) -> str:
     """Remember them, and return the key."""
-    store.run(lambda keys: remember_shown(keys, "7", span, members))
-    return store.live.remembered("7")
+    store.run(lambda keys: Memory(span).drawn(keys, "7", members))
+    return remembered_key(store.live, "7")
 
 
 def test_those_whose_time_is_over_are_forgotten(store: Store, zrank: Redis) -> None:
     seconds, _ = zrank.time()  # type: ignore[misc]
     later = (seconds + 100) * 10**6
-    zrank.zadd(store.live.remembered("7"), {"1": seconds * 10**6 - 1, "3": later + 2, "4": later + 1})
+    zrank.zadd(remembered_key(store.live, "7"), {"1": seconds * 10**6 - 1, "3": later + 2, "4": later + 1})
     assert zrank.zrange(show(store, "9"), 0, -1) == [b"4", b"3", b"9"]
 
 

@@ -1,0 +1,3 @@
+"""Fixtures of the tests: an index of three members."""
+
+from tests.lua.conftest import store  # noqa: F401
