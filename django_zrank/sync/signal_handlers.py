@@ -16,6 +16,7 @@ from django.apps import apps
 from django.db import connections, models, transaction
 from django.db.models.signals import m2m_changed, post_save, pre_delete
 
+from ..capture import told
 from ..capture.triggers import fully_captured
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..codec.kinds import key_kind
@@ -44,6 +45,9 @@ _RECEIVERS: Final = "django_zrank.sync.signal_handlers"
 
 _helped: Recent[bool] = Recent()
 """By name: the indexes of which marks of others were waiting lately, when a save had left none."""
+
+_asked: Recent[bool] = Recent()
+"""The databases that this process has lately asked for waiting marks."""
 
 _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
 
@@ -139,6 +143,8 @@ def _saved(
     for route in _routes_for(sender, using):
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
+    if touched.texts:
+        touched.told = told.take(connections[using])
     touched.push_on_commit()
 
 
@@ -204,6 +210,10 @@ class Touched:
         """True if a save may have changed nothing that an index reads, so that querying the marks first pays off.
         Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
+        self.told: bool | None = None
+        """True if the statements have left marks, as the triggers have told, False if they have left none; None if
+        nobody has told."""
+
         self.at = monotonic()
         """The time of the last write that is known, by the clock of the process: the commit comes later, or has just
         come."""
@@ -260,6 +270,8 @@ class Touched:
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
                 first.asks, first.at = first.asks or self.asks, self.at
+                is_known = first.told is not None and self.told is not None
+                first.told = (first.told or self.told) if is_known else None
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -305,7 +317,14 @@ class Touched:
         try:
             indexes = {index for index, _ in self.texts if not declared(index)}
             captured = fully_captured(self.using, indexes) if self.asks else set()
+            if captured and self.told is False and _asked.get(self.using):
+                return {key: texts for key, texts in self.texts.items() if key[0] not in captured}
+            if captured and self.told and all(len(texts) == 1 for texts in self.texts.values()):
+                return self.texts
             newest = newest_marks(self.using) if captured else None
+            if captured:
+                _asked.keep(self.using, True)
+                told.listen(connections[self.using])
         except Exception:
             logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)
             newest = None

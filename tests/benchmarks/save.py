@@ -83,7 +83,7 @@ def main() -> None:
     def least(client: Redis, save: Callable[[], Any]) -> Callable[[], Any]:
         """Return a save that is followed by what no push can do without."""
         digest = client.script_load("return redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2])")
-        rows = f"SELECT id, level FROM {Least._meta.db_table} WHERE is_active AND id = %s"  # noqa: S608
+        rows = f"SELECT id, level FROM {Least._meta.db_table} WHERE is_active AND id = %s"
 
         def one() -> None:
             row = save()
@@ -109,7 +109,9 @@ def main() -> None:
             report(f"save() that changes no column that is read, {title}, with the push", seconds)
         for title, wrap in ways:
             rivals = {name: wrap(save(model)) for name, model in models_.items()}
-            seconds = compare({**rivals, "with capture, row, one call": least(client, wrap(save(Least)))}, options.rounds)
+            seconds = compare(
+                {**rivals, "with capture, row, one call": least(client, wrap(save(Least)))}, options.rounds
+            )
             report(f"save(), {title}, with the push", seconds)
             with_push, with_capture, _ = (statistics.median(seconds[name]) for name in reversed(models_))
             print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
