@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["TELL", "listen", "take"]
+__all__ = ["TELL", "heard", "listen", "take"]
 
 TELL: Final = (
     # Once for each statement, whatever the number of triggers that it runs.
@@ -32,27 +32,40 @@ class _Listener:
         self.is_told = False
         """True if they do."""
 
-        self.heard = False
+        self.heard = 0
+        """The number of messages."""
+
+        self.taken = 0
+        """The number of those that a save has asked about."""
 
     def __call__(self, message: Any) -> None:
-        self.heard = self.heard or message.message_primary == "zrank"
+        self.heard += message.message_primary == "zrank"
 
 
 _listeners: WeakKeyDictionary[Any, _Listener] = WeakKeyDictionary()
 """By the driver's connections."""
 
 
-def take(connection: BaseDatabaseWrapper) -> bool | None:
-    """Return True if statements of this connection have left marks since the last call, False if they have left none;
-    None if nobody would have told."""
+def heard(connection: BaseDatabaseWrapper) -> int | None:
+    """Return the number of messages that this connection has got; None if nobody would have told."""
     driver: Any = connection.connection
     if connection.vendor != "postgresql" or driver is None:
         return None
     listener = _listeners.get(driver)
-    if listener is None or not listener.is_told:
+    return listener.heard if listener is not None and listener.is_told else None
+
+
+def take(connection: BaseDatabaseWrapper, before: int | None = None) -> bool | None:
+    """Return True if statements of this connection have left marks since the last call, False if they have left none;
+    None if nobody would have told. ``before``: what :func:`heard` was when a save began, inside which others may have
+    called this."""
+    now = heard(connection)
+    if now is None:
         return None
-    heard, listener.heard = listener.heard, False
-    return heard
+    listener = _listeners[connection.connection]
+    since = listener.taken if before is None else min(listener.taken, before)
+    listener.taken = now
+    return now > since
 
 
 def listen(connection: BaseDatabaseWrapper) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from django.apps import apps
 from django.db import connections, models, transaction
-from django.db.models.signals import m2m_changed, post_save, pre_delete
+from django.db.models.signals import m2m_changed, post_save, pre_delete, pre_save
 
 from ..capture import told
 from ..capture.triggers import fully_captured
@@ -88,6 +88,7 @@ def connect(index: Index) -> None:
         routes = list(_routes_from(sender, index, sources))
         if routes:
             _routes[sender].extend(routes)
+            pre_save.connect(_saving, sender=sender, dispatch_uid=_RECEIVERS)
             post_save.connect(_saved, sender=sender, dispatch_uid=_RECEIVERS)
             pre_delete.connect(_deleting, sender=sender, dispatch_uid=_RECEIVERS)
             m2m_changed.connect(_related, sender=sender, dispatch_uid=_RECEIVERS)
@@ -130,6 +131,11 @@ def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
     return [route for route in _routes[sender] if route.index.get_using() == using]
 
 
+def _saving(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
+    """Note where the save begins: another receiver may save further rows before :func:`_saved` is called."""
+    instance._state.zrank_heard = told.heard(connections[using])  # type: ignore[attr-defined]
+
+
 def _saved(
     sender: type[models.Model],
     instance: models.Model,
@@ -144,7 +150,7 @@ def _saved(
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
     if touched.texts:
-        touched.told = told.take(connections[using])
+        touched.told = told.take(connections[using], getattr(instance._state, "zrank_heard", None))
     touched.push_on_commit()
 
 

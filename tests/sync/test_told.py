@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.models import F
+from django.db.models.signals import post_save
 from django.test.utils import CaptureQueriesContext
 
 from django_zrank.capture import told
@@ -99,6 +100,25 @@ def test_a_hook_that_saves_takes_nothing_from_others(player: Player) -> None:
         transaction.on_commit(other.save)
         player.level = 9
         player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_receiver_that_saves_takes_nothing_from_the_save_that_it_is_part_of(player: Player) -> None:
+    other = Player.objects.create(level=3)
+    other.save()
+
+    def save_another(instance: Player, **kwargs: Any) -> None:
+        if instance is player:
+            other.save()
+
+    post_save.connect(save_another, sender=Player)
+    receivers = post_save.receivers
+    try:
+        receivers.insert(0, receivers.pop())  # as of an app that is installed before
+        player.level = 9
+        player.save()
+    finally:
+        post_save.disconnect(save_another, sender=Player)
     assert_mirrors(PlayerRank, PlayerAscending)
 
 
