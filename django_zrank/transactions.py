@@ -329,7 +329,8 @@ def is_begun(connection: BaseDatabaseWrapper) -> bool:
     if driver is None or connection.in_atomic_block:
         return False
     if connection.vendor == "postgresql":
-        return bool(driver.info.transaction_status)  # 0: idle
+        # 0: idle. Psycopg 3 makes an object for each look at "info".
+        return bool((getattr(driver, "pgconn", None) or driver.info).transaction_status)
     return connection.vendor == "sqlite" and bool(driver.in_transaction)
 
 

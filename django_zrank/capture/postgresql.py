@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..models import SEVERAL, Mark
 from .dialect import PREFIX, Dialect, Trigger, Unit, digest
+from .told import TELL
 from .watched_tables import WatchedTable
 
 _FEW: Final = 200
@@ -245,7 +246,7 @@ BEGIN
   ELSIF TG_OP = 'DELETE' THEN
     {delete};
   ELSE
-    INSERT INTO {self.marks} ({self.quote("index")}) VALUES ({self.text(source.index)});
+    INSERT INTO {self.marks} ({self.quote("index")}) VALUES ({self.text(source.index)}); {TELL};
   END IF;
   RETURN NULL;
 END
@@ -264,7 +265,7 @@ END
         listed = f"SELECT concat({member}) AS m, (row_number() OVER () - 1) / {_FEW} AS part{rows}{where}"
         return (
             f"IF EXISTS (SELECT FROM {changed} OFFSET {_FEW}) THEN INSERT INTO {self.marks} ({columns})"
-            f" SELECT {values} FROM ({listed}) listed GROUP BY part; ELSE {insert}; END IF"
+            f" SELECT {values} FROM ({listed}) listed GROUP BY part; {TELL}; ELSE {insert}; END IF"
         )
 
     def insert(
@@ -275,7 +276,7 @@ END
         if source.column.null:
             conditions = [*conditions, f"{member} IS NOT NULL"]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"INSERT INTO {self.marks} ({columns}) SELECT {values}{rows}{where}"
+        return f"INSERT INTO {self.marks} ({columns}) SELECT {values}{rows}{where}; {TELL}"
 
     def differ(self, new: str, old: str, fields: Iterable[models.Field[Any, Any]]) -> str:
         """Return the condition under which two rows differ in one of these columns."""

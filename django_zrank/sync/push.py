@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Any, Final
 
 from django.db import connections
-from django.utils import timezone
 
 from .. import builds
 from ..codec.units import Number
@@ -307,18 +306,14 @@ def try_push(
 
 def read_together(members: Mapping[Index, list[Any]]) -> dict[Index, Iterable[Sequence[Any]]]:
     """Return the rows of members of several indexes, of those that one statement can read."""
-    if len(members) == 1:
-        return {}
-    with timezone.override(None):
-        return rows.select_together(members)
+    return rows.select_together(members) if len(members) > 1 else {}
 
 
 def read(index: Index, pks: Iterable[Any], *stores: Store) -> list[tuple[str, Number | None, bytes]]:
     """Return a :class:`~django_zrank.store.Change` of each member of ``pks``, as the writer database has it, and note
     in ``stores``, those of all its holders, what extensions read with the rows."""
     pks = list(pks)
-    with timezone.override(None):  # a request's would move the limits of __date and __year
-        return changes_of(index, pks, rows.select_among(index, pks), *stores)
+    return changes_of(index, pks, rows.select_among(index, pks), *stores)
 
 
 def changes_of(

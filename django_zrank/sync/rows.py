@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache, cached_property, lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -27,6 +27,7 @@ from django.db.models import (
 )
 from django.db.models.expressions import OrderBy
 from django.template.defaultfilters import pluralize
+from django.utils import timezone
 
 from ..capture.watched_tables import every_row
 from ..codec.fields import is_annotation
@@ -97,18 +98,33 @@ _KEY: Final = object()
 """The parameter of a compiled statement that the key replaces when it is run."""
 
 
+def _unzoned() -> AbstractContextManager[None]:
+    """Turn off the active time zone in this block: a request's would move the limits of __date and __year."""
+    return timezone.override(None)
+
+
 class _Selection:
     """The queryset of ``select()``, and its statement for one member: to make both takes longer than to read a row.
     ``columns``: those to read, by default the index's own."""
 
     def __init__(self, index: Index, columns: Sequence[str] = ()) -> None:
-        self.index, self.rows = index, select(index, columns=columns)
+        self.index = index
+        with _unzoned():
+            self.rows = select(index, columns=columns)
 
     @cached_property
     def statement(self) -> tuple[Any, str, Sequence[Any]]:
         """The compiler, the text and the parameters. Raises ``EmptyResultSet``."""
-        compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(self.index.get_using())
-        return compiler, *compiler.as_sql()
+        with _unzoned():
+            compiler = self.rows.filter(pk=Value(_KEY)).query.get_compiler(self.index.get_using())
+            return compiler, *compiler.as_sql()
+
+    @cached_property
+    def is_converted(self) -> bool:
+        """True if values are not as the driver returns them. A field's own code may ask for the active time zone."""
+        compiler, *_ = self.statement
+        read = [column for column, *_ in compiler.select[: compiler.col_count]]
+        return bool(compiler.get_converters(read)) or compiler.has_composite_fields(read)
 
     @property
     def source(self) -> Any:
@@ -124,7 +140,8 @@ class _Selection:
         """Return the rows that are of these members."""
         if len(pks) == 1:
             return self.read(pks[0])
-        return self.rows.filter(_among(self.index, pks))
+        with _unzoned():
+            return list(self.rows.filter(_among(self.index, pks)))
 
     def read(self, pk: Any) -> Iterable[Sequence[Any]]:
         """Return the rows of one member."""
@@ -139,8 +156,11 @@ class _Selection:
         given = [key if value is _KEY else value() if callable(value) else value for value in parameters]
         with connection.cursor() as cursor:
             cursor.execute(sql, given)
-            found = cursor.fetchall()
-        return compiler.results_iter([found])  # type: ignore[no-any-return]
+            found: list[Any] = cursor.fetchall()
+        if not self.is_converted:
+            return found
+        with _unzoned():
+            return list(compiler.results_iter([found]))
 
 
 class _Kept(Recent[Any], local):
@@ -283,7 +303,8 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
         rows = _noting(rows, [(store.noted, name) for name in read for store in stores])
     order, facets, columns = index.ordering, index.faceting, _columns(index)
     score_of, criteria = order.encode, _pick(columns, order.paths)
-    parse, key_type, name, has_facets = index.from_text, index.pk_type, _namer(index), bool(facets)
+    parse, key_type, has_facets = index.from_text, index.pk_type, bool(facets)
+    name = _namer(index) if has_facets else None
     attached = _pick(columns, paths) if (paths := index.attached) else None
     for row, values in (
         _with_facets(index, rows, columns) if has_facets else zip(rows, repeat(()), strict=False)
@@ -295,7 +316,7 @@ def encode(index: Index, rows: Iterable[Sequence[Any]], stores: Sequence[Store] 
                     raise Unrankable(f"its key is no {key_type.__name__}")
                 key = parse(key)
             score, tie = score_of(criteria(row))
-            names = name(values) if has_facets else b""
+            names = name(values) if name else b""
             if attached:
                 names = index.attach(attached(row)) + (b"\0" + names if names else b"")
         except Exception as error:  # noqa: BLE001 - whatever a value raises, the other rows are ranked

@@ -14,8 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from django.apps import apps
 from django.db import connections, models, transaction
-from django.db.models.signals import m2m_changed, post_save, pre_delete
+from django.db.models.signals import m2m_changed, post_save, pre_delete, pre_save
 
+from ..capture import told
 from ..capture.triggers import fully_captured
 from ..capture.watched_tables import WatchedTable, every_row, watched_tables
 from ..codec.kinds import key_kind
@@ -44,6 +45,9 @@ _RECEIVERS: Final = "django_zrank.sync.signal_handlers"
 
 _helped: Recent[bool] = Recent()
 """By name: the indexes of which marks of others were waiting lately, when a save had left none."""
+
+_asked: Recent[bool] = Recent()
+"""The databases that this process has lately asked for waiting marks."""
 
 _disabled: ContextVar[bool] = ContextVar("django_zrank_sync_disabled", default=False)
 
@@ -84,6 +88,7 @@ def connect(index: Index) -> None:
         routes = list(_routes_from(sender, index, sources))
         if routes:
             _routes[sender].extend(routes)
+            pre_save.connect(_saving, sender=sender, dispatch_uid=_RECEIVERS)
             post_save.connect(_saved, sender=sender, dispatch_uid=_RECEIVERS)
             pre_delete.connect(_deleting, sender=sender, dispatch_uid=_RECEIVERS)
             m2m_changed.connect(_related, sender=sender, dispatch_uid=_RECEIVERS)
@@ -126,6 +131,11 @@ def _routes_for(sender: type[models.Model], using: str) -> list[Route]:
     return [route for route in _routes[sender] if route.index.get_using() == using]
 
 
+def _saving(sender: type[models.Model], instance: models.Model, using: str, **kwargs: Any) -> None:
+    """Note where the save begins: another receiver may save further rows before :func:`_saved` is called."""
+    instance._state.zrank_heard = told.heard(connections[using])  # type: ignore[attr-defined]
+
+
 def _saved(
     sender: type[models.Model],
     instance: models.Model,
@@ -139,6 +149,8 @@ def _saved(
     for route in _routes_for(sender, using):
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
+    if touched.texts:
+        touched.told = told.take(connections[using], getattr(instance._state, "zrank_heard", None))
     touched.push_on_commit()
 
 
@@ -204,6 +216,10 @@ class Touched:
         """True if a save may have changed nothing that an index reads, so that querying the marks first pays off.
         Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
+        self.told: bool | None = None
+        """True if the statements have left marks, as the triggers have told, False if they have left none; None if
+        nobody has told."""
+
         self.at = monotonic()
         """The time of the last write that is known, by the clock of the process: the commit comes later, or has just
         come."""
@@ -260,6 +276,8 @@ class Touched:
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
                 first.asks, first.at = first.asks or self.asks, self.at
+                is_known = first.told is not None and self.told is not None
+                first.told = (first.told or self.told) if is_known else None
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -305,7 +323,14 @@ class Touched:
         try:
             indexes = {index for index, _ in self.texts if not declared(index)}
             captured = fully_captured(self.using, indexes) if self.asks else set()
+            if captured and self.told is False and _asked.get(self.using):
+                return {key: texts for key, texts in self.texts.items() if key[0] not in captured}
+            if captured and self.told and all(len(texts) == 1 for texts in self.texts.values()):
+                return self.texts
             newest = newest_marks(self.using) if captured else None
+            if captured:
+                _asked.keep(self.using, True)
+                told.listen(connections[self.using])
         except Exception:
             logger.debug("Database %r doesn't say which marks wait", self.using, exc_info=True)
             newest = None

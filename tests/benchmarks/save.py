@@ -1,5 +1,6 @@
 """The cost of capture and push for a writer: tables alike, one of them bare, one watched by triggers and one pushed
-to Redis, too, side by side.
+to Redis, too, side by side. And the least that a push can take: the statement that reads the row, and one call to a
+script, sent as any code of a project would send them, beside a save of a watched table.
 
 ``python -m tests.benchmarks.save [--rows N] [--rounds N] [--json FILE]``, on the database
 that ``ZRANK_TEST_DATABASE`` names.
@@ -13,6 +14,7 @@ from typing import Any
 
 from django.db import connection, models, transaction
 from django.db.models import F
+from redis import Redis
 
 from tests.benchmarks import rounds
 from tests.benchmarks.options import parse_options, set_up
@@ -49,6 +51,9 @@ def main() -> None:
     class Pushed(Columns):
         pass
 
+    class Least(Columns):
+        pass
+
     measured: dict[str, Any] = {}
 
     def report(title: str, seconds: dict[str, list[float]]) -> None:
@@ -63,18 +68,33 @@ def main() -> None:
         rows = list(model.objects.order_by("pk")[:100])
         turn = iter(range(10**9))
 
-        def one() -> None:
+        def one() -> models.Model:
             number = next(turn)
             row = rows[number % len(rows)]
             setattr(row, column, number)
             row.save()
+            return row
 
         return one
 
     def in_transaction(write: Callable[[], Any]) -> Callable[[], Any]:
         return transaction.atomic(write)
 
-    def measure_push() -> None:
+    def least(client: Redis, save: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a save that is followed by what no push can do without."""
+        digest = client.script_load("return redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2])")
+        rows = f"SELECT id, level FROM {Least._meta.db_table} WHERE is_active AND id = %s"
+
+        def one() -> None:
+            row = save()
+            with connection.cursor() as cursor:
+                cursor.execute(rows, [row.pk])
+                ((pk, level),) = cursor.fetchall()
+            client.evalsha(digest, 1, "least", level, pk)
+
+        return one
+
+    def measure_push(client: Redis) -> None:
         """Measure what a push adds to a transaction, every drain included."""
         indexes = [ranked(Pushed, number) for number in range(options.indexes)]
         for each in indexes:
@@ -88,18 +108,21 @@ def main() -> None:
             seconds = compare(unchanged, options.rounds)
             report(f"save() that changes no column that is read, {title}, with the push", seconds)
         for title, wrap in ways:
-            seconds = compare({name: wrap(save(model)) for name, model in models_.items()}, options.rounds)
+            rivals = {name: wrap(save(model)) for name, model in models_.items()}
+            seconds = compare(
+                {**rivals, "with capture, row, one call": least(client, wrap(save(Least)))}, options.rounds
+            )
             report(f"save(), {title}, with the push", seconds)
             with_push, with_capture, _ = (statistics.median(seconds[name]) for name in reversed(models_))
             print(f"the push adds {(with_push - with_capture) * 1000:.2f} ms")
 
-    with redis_server(), tables():
-        watching = [ranked(model, n) for n in range(options.indexes) for model in (Watched, Pushed)]
+    with redis_server() as (client, _), tables():
+        watching = [ranked(model, n) for n in range(options.indexes) for model in (Watched, Pushed, Least)]
         triggers.install("default", watching)
-        for model in (Plain, Watched, Pushed):
+        for model in (Plain, Watched, Pushed, Least):
             model.objects.bulk_create((model(level=level) for level in range(options.rows)), batch_size=500)
         print(f"{connection.display_name}, {options.rounds:,} rounds, {options.indexes} indexes")
-        measure_push()  # first: nobody processes the marks of the others
+        measure_push(client)  # first: nobody processes the marks of the others
         for title, what in (
             ("save()", save),
             ("save() that changes no column that is read", lambda model: save(model, "name")),

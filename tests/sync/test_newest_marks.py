@@ -49,6 +49,13 @@ WRITE = ["begin_write", "apply_changes"]
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where triggers don't tell of marks: ``test_told.py`` has the connections that they tell."""
+    monkeypatch.setattr("django_zrank.capture.told.take", lambda connection: None)
+    monkeypatch.setattr("django_zrank.capture.told.listen", lambda connection: None)
+
+
+@pytest.fixture(autouse=True)
 def tokens_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the last push of a process were always longer ago."""
     monkeypatch.setattr(push_module, "_KEPT", 0.0)

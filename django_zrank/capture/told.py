@@ -1,0 +1,94 @@
+"""PostgreSQL's triggers tell a connection which asks for it that one of its statements has left marks. So a save knows
+whether anything was marked, without a query.
+
+The message comes with the reply to the statement. A ``NOTIFY`` would come with it, too, but serialize all commits.
+Sessions that haven't set ``zrank.tells`` get none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["TELL", "heard", "listen", "take"]
+
+TELL: Final = (
+    # Once for each statement, whatever the number of triggers that it runs.
+    "IF FOUND AND current_setting('zrank.tells', true) NOT IN ('', statement_timestamp()::text) THEN"
+    " RAISE INFO 'zrank'; PERFORM set_config('zrank.tells', statement_timestamp()::text, true); END IF"
+)
+"""PL/pgSQL that tells that the statement before has left marks."""
+
+
+class _Listener:
+    """What one connection of the driver was told."""
+
+    def __init__(self) -> None:
+        self.was_asked = False
+        """True if the triggers were asked to tell."""
+
+        self.is_told = False
+        """True if they do."""
+
+        self.heard = 0
+        """The number of messages."""
+
+        self.taken = 0
+        """The number of those that a save has asked about."""
+
+    def __call__(self, message: Any) -> None:
+        self.heard += message.message_primary == "zrank"
+
+
+_listeners: WeakKeyDictionary[Any, _Listener] = WeakKeyDictionary()
+"""By the driver's connections."""
+
+
+def heard(connection: BaseDatabaseWrapper) -> int | None:
+    """Return the number of messages that this connection has got; None if nobody would have told."""
+    driver: Any = connection.connection
+    if connection.vendor != "postgresql" or driver is None:
+        return None
+    listener = _listeners.get(driver)
+    return listener.heard if listener is not None and listener.is_told else None
+
+
+def take(connection: BaseDatabaseWrapper, before: int | None = None) -> bool | None:
+    """Return True if statements of this connection have left marks since the last call, False if they have left none;
+    None if nobody would have told. ``before``: what :func:`heard` was when a save began, inside which others may have
+    called this."""
+    now = heard(connection)
+    if now is None:
+        return None
+    listener = _listeners[connection.connection]
+    since = listener.taken if before is None else min(listener.taken, before)
+    listener.taken = now
+    return now > since
+
+
+def listen(connection: BaseDatabaseWrapper) -> None:
+    """Have the triggers tell this connection from now on, if it does so a second time: many serve one request only.
+
+    Not behind a pooler, which may lead each transaction to another session, nor in a transaction, whose end might take
+    the setting back."""
+    driver: Any = connection.connection
+    is_able = connection.vendor == "postgresql" and hasattr(driver, "add_notice_handler")  # Psycopg 3
+    if not is_able or connection.in_atomic_block:
+        return
+    listener = _listeners.get(driver)
+    if listener is None:
+        _listeners[driver] = _Listener()
+    elif not listener.was_asked:
+        listener.was_asked = True
+        pool = connection.settings_dict["OPTIONS"].get("pool")
+        if isinstance(pool, dict) and "reset" in pool:  # perhaps RESET ALL
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config('zrank.tells', 'on', false) WHERE pg_backend_pid() = %s",
+                [driver.info.backend_pid],
+            )
+            listener.is_told = cursor.fetchone() is not None
+        driver.add_notice_handler(listener)

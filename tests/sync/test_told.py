@@ -1,0 +1,247 @@
+"""PostgreSQL's triggers tell a connection that it has left marks, so that a save which has left none asks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.signals import post_save
+from django.test.utils import CaptureQueriesContext
+
+from django_zrank.capture import told
+from django_zrank.models import Mark
+from django_zrank.sync import signal_handlers
+from django_zrank.testing import disable_sync
+from tests.sync.conftest import Clock
+from tests.sync.mirror import assert_mirrors, contents
+from tests.testapp.models import Account, Club, Player, Profile
+from tests.testapp.zrank import AccountRank, PlayerAscending, PlayerRank
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "other"]),
+    pytest.mark.usefixtures("zrank", "undrained", "lately_asked"),
+    pytest.mark.skipif(
+        "connection.vendor != 'postgresql'", reason="triggers of other databases tell nothing"
+    ),
+]
+
+Count = Callable[[Callable[[], Any]], int]
+
+
+@pytest.fixture
+def player() -> Player:
+    """A player whose changes were pushed and drained, on a connection that hears of marks."""
+    connection.close()
+    player = Player.objects.create(level=5)
+    Mark.objects.all().delete()
+    for _ in range(3):
+        player.save()
+    assert told.take(connection) is False
+    return player
+
+
+@pytest.fixture
+def lately_asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if another save had just asked for the marks that wait."""
+    signal_handlers._asked.keep("default", True, 1000.0)
+    yield
+    signal_handlers._asked.clear()
+
+
+def statements(write: Callable[[], Any]) -> list[str]:
+    with CaptureQueriesContext(connection) as queries:
+        write()
+    return [query["sql"] for query in queries if not query["sql"].startswith(("BEGIN", "COMMIT"))]
+
+
+def test_a_save_that_changes_nothing_is_one_statement(player: Player, round_trips: list[str]) -> None:
+    round_trips.clear()
+    (only,) = statements(player.save)
+    assert only.startswith("UPDATE")
+    assert round_trips == []
+
+
+def test_a_change_is_pushed_without_a_look(player: Player) -> None:
+    player.level = 6
+    assert not any(Mark._meta.db_table in sql for sql in statements(player.save))
+    assert_mirrors(PlayerRank, PlayerAscending)
+    assert len(statements(player.save)) == 1
+
+
+def test_in_a_transaction_one_change_is_enough(player: Player) -> None:
+    others = Player.objects.bulk_create([Player(level=1), Player(level=2)])
+    with transaction.atomic():
+        for level, each in enumerate((player, *others), 1):
+            each.level = 10 * level
+            each.save()
+            each.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_change_before_a_savepoint_that_is_rolled_back(player: Player) -> None:
+    with transaction.atomic():
+        Player.objects.update(level=F("level") + 1)
+        with transaction.atomic():
+            player.level = 7
+            player.save()
+            transaction.set_rollback(True)
+        player.level = 8
+        player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_hook_that_saves_takes_nothing_from_others(player: Player) -> None:
+    other = Player.objects.create(level=3)
+    with transaction.atomic():
+        transaction.on_commit(other.save)
+        player.level = 9
+        player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_receiver_that_saves_takes_nothing_from_the_save_that_it_is_part_of(player: Player) -> None:
+    other = Player.objects.create(level=3)
+    other.save()
+
+    def save_another(instance: Player, **kwargs: Any) -> None:
+        if instance is player:
+            other.save()
+
+    post_save.connect(save_another, sender=Player)
+    receivers = post_save.receivers
+    try:
+        receivers.insert(0, receivers.pop())  # as of an app that is installed before
+        player.level = 9
+        player.save()
+    finally:
+        post_save.disconnect(save_another, sender=Player)
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_what_is_saved_without_a_push_is_pushed_by_the_next_save(player: Player) -> None:
+    """Once more than it had to be, but never less."""
+    player.level = 4
+    with disable_sync():
+        player.save()
+    player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_with_new_and_deleted_rows(player: Player) -> None:
+    with transaction.atomic():
+        player.save()
+        other = Player.objects.create(level=4)
+    assert_mirrors(PlayerRank, PlayerAscending)
+    with transaction.atomic():
+        player.save()
+        other.delete()
+    assert_mirrors(PlayerRank, PlayerAscending)
+    with transaction.atomic():
+        player.delete()
+        Player.objects.create(level=2).save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_related_row(player: Player) -> None:
+    account = Account.objects.create(club=Club.objects.create())
+    profile = Profile.objects.create(account=account, points=5)
+    Mark.objects.all().delete()
+    for row in (account, account.club, profile):
+        row.save()  # what was told of the rows before
+    for row in (account, account.club, profile):
+        assert len(statements(row.save)) <= 2  # with its parent's
+    profile.points = 6
+    profile.save()
+    assert contents(AccountRank) == {str(account.pk): 6}
+    account.club.is_open = False
+    account.club.save()
+    assert contents(AccountRank) == {}
+
+
+def test_each_second_one_save_asks(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a worker, it drains the marks of others."""
+    clock = Clock()
+    clock.advance(monotonic() + 10_000)
+    monkeypatch.setattr("django_zrank.recent.monotonic", clock)
+    player.save()
+    looks = []
+    monkeypatch.setattr(signal_handlers, "newest_marks", lambda using: looks.append(using) or [])
+    for later in (0, 0, 0.9, 0.2, 0):
+        clock.advance(later)
+        player.save()
+    assert looks == ["default"]
+
+
+def test_a_large_statement_and_an_emptied_table(player: Player) -> None:
+    Player.objects.bulk_create([Player(level=1)] * 300)
+    told.take(connection)
+    Player.objects.update(name="changed")
+    assert told.take(connection) is False
+    Player.objects.update(level=F("level") + 1)
+    assert told.take(connection) is True
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {connection.ops.quote_name(Player._meta.db_table)} CASCADE")
+    assert told.take(connection) is True
+
+
+# Connections that aren't told
+
+
+def test_a_connection_that_serves_one_save_asks_for_nothing() -> None:
+    player = Player.objects.create(level=5)
+    connection.close()
+    with connection.cursor() as cursor:
+        player.save()
+        cursor.execute("SELECT coalesce(current_setting('zrank.tells', true), '')")
+        assert cursor.fetchone() == ("",)
+    assert told.take(connection) is None
+
+
+def test_behind_a_pooler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells clients another number of the session."""
+    connection.close()
+    player = Player.objects.create(level=5)
+    monkeypatch.setattr("psycopg._connection_info.ConnectionInfo.backend_pid", 1)
+    for _ in range(4):
+        player.save()
+    assert told.take(connection) is None
+    player.level = 6
+    player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_pool_that_resets_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    Player.objects.create(level=5)
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "OPTIONS", {"pool": {"reset": print}})
+        for _ in range(3):
+            told.listen(connection)
+    assert told.take(connection) is None
+
+
+def test_in_a_transaction_nobody_begins_to_listen() -> None:
+    connection.close()
+    Player.objects.create(level=5)
+    with transaction.atomic():
+        for _ in range(3):
+            told.listen(connection)
+    assert told.take(connection) is None
+
+
+def test_other_sessions_get_no_messages(player: Player) -> None:
+    other = connection.copy()
+    try:
+        messages: list[Any] = []
+        with other.cursor() as cursor:
+            other.connection.add_notice_handler(messages.append)
+            table = connection.ops.quote_name(Player._meta.db_table)
+            cursor.execute(f"UPDATE {table} SET level = level + 1")
+        assert messages == []
+    finally:
+        other.close()
+    assert Mark.objects.exists()
