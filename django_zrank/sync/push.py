@@ -322,10 +322,11 @@ def changes_of(
     """Return what :func:`read` does, of the rows that were ``found``."""
     for store in stores:
         store.noted.clear()
+    # With the database's spelling of the key, which may find "bob" by "BOB".
     changes: dict[str, tuple[str, Number | None, bytes]] = {
-        member: (member, None, b"") for member in map(index.to_text, pks)
+        change[0]: change for change in rows.encode(index, found, stores)
     }
-    for change in rows.encode(index, found, stores):
-        # With the database's spelling of the key, which may find "bob" by "BOB".
-        changes[change[0]] = change
+    for member in map(index.to_text, pks):
+        if member not in changes:
+            changes[member] = (member, None, b"")
     return list(changes.values())
