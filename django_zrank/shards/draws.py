@@ -86,10 +86,9 @@ class DrawingTogether(Drawing):
     def _tells_ranks(self) -> bool:
         return False
 
-    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int, *, writes: bool) -> Steps[Any]:
-        touched = (keys.remembered(self._text), *self._rankings)
+    def _deal(self, keys: Keys, arguments: Sequence[Any], cost: int) -> Steps[Any]:
         cost += _COST * len(self._rankings)
-        return one(Call(DEAL_TOGETHER, touched, (*arguments[1:], self._at), cost), writes=writes)
+        return one(Call(DEAL_TOGETHER, self._rankings, (*arguments[1:], self._at), cost))
 
 
 class ShardedDrawing(Drawing):

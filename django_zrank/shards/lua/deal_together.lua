@@ -1,8 +1,7 @@
--- uses: built, shard_keys, clock, cards, sort_keys, positions, sides
+-- uses: built, shard_keys, cards, sort_keys, positions, sides
 -- Deal from the shards of one server as deal.lua deals from one index: the union of their members in the band.
 --
--- KEYS  remembered  sorted set of members shown to the asking one -> until when, in microseconds
---       …        then of each shard the sorted set that is drawn from, of the build that the client believes to be live
+-- KEYS  …        of each shard the sorted set that is drawn from, of the build that the client believes to be live
 -- ARGV  width    as in deal.lua, and so on
 --       memberships
 --       reverse
@@ -13,7 +12,6 @@
 --       stored
 --       measure
 --       band
---       shown
 --       small
 --       barred
 --       below
@@ -23,21 +21,19 @@
 -- Cost  O((shards + below_most + above_most + 2 * small) * log(size)), and about log2(ties) look-ups in each shard if a side is
 --       mostly ties.
 
-local remembered = KEYS[1]
-local width, memberships, reverse, method, member, own, score, stored, measure, band, shown, small, barred, below, above,
-  at = unpack(ARGV)
+local width, memberships, reverse, method, member, own, score, stored, measure, band, small, barred, below, above, at
+  = unpack(ARGV)
 local call = redis.call
 local layout = {width = tonumber(width), memberships = memberships == '1', reverse = reverse == '1', method = method}
 below, above, small, at = side_of(below), side_of(above), tonumber(small), tonumber(at)
 
-local me, refusal = asking_member(at > 0 and shard_keys(KEYS[at + 1]), member, own, score, stored, layout)
+local me, refusal = asking_member(at > 0 and shard_keys(KEYS[at]), member, own, score, stored, layout)
 
 -- Of each shard the ends of its band, the number of its members with lower scores than the asking one, and with scores up to
 -- that. Where there are none up to the end, its keys may have gone with its build. Rankings of facets go a moment later.
-local parts, ties, candidates, is_other = {}, 0, 0, shard_keys(KEYS[2]) ~= KEYS[2]
+local parts, ties, candidates, is_other = {}, 0, 0, shard_keys(KEYS[1]) ~= KEYS[1]
 local span_below, span_above = 0, 0
-for shard = 1, #KEYS - 1 do
-  local ranking = KEYS[shard + 1]
+for shard, ranking in ipairs(KEYS) do
   if not refusal then
     local part = {ranking = ranking, among = 0}
     if shard == at and me.is_here and (not is_other or stands_at(ranking, me.stored, me.score)) then
@@ -123,5 +119,4 @@ local function deal_parts(side)
   return reply
 end
 
-shown = shown == '1' and call('ZREVRANGEBYSCORE', remembered, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000) or {}
-return {'dealt', me.stored, me.score, candidates, shown, deal_parts(below), deal_parts(above)}
+return {'dealt', me.stored, me.score, candidates, deal_parts(below), deal_parts(above)}
