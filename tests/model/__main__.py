@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.model import together
 from tests.model.cases import CASES, GUARDS, HISTORIES
 from tests.model.page import counterexample, history, line
 
@@ -17,3 +18,8 @@ for name in HISTORIES:
 sys.stdout.write("\n")
 for guard in GUARDS:
     sys.stdout.write(f"{counterexample(guard)}\n")
+for run in together.RUNS:
+    sys.stdout.write(f"{together.line(run, together.Model(run).run())}\n")
+sys.stdout.write("\n")
+for guard in together.GUARDS:
+    sys.stdout.write(f"{together.lines(guard)}\n")

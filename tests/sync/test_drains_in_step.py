@@ -159,6 +159,21 @@ def test_each_index_has_its_own_fence(indexes: list[Index], monkeypatch: pytest.
     assert marked(indexes) == {indexes[1].name}
 
 
+@pytest.mark.parametrize("step", ["begin", "read", "apply"])
+def test_another_worker_goes_first(indexes: list[Index], monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """It writes newer rows to all of them before the tokens, before the shared read, or after it."""
+
+    def go_first() -> None:
+        Player.objects.update(level=F("level") + 1)
+        assert drained(indexes) == [80, 80, 80]
+
+    just_before(monkeypatch, push_module.Push, step, go_first)
+    drained(indexes)
+    assert not marked(indexes)
+    for index in indexes:
+        assert_mirrors(type(index))
+
+
 def test_what_passes_is_tried_again(indexes: list[Index], monkeypatch: pytest.MonkeyPatch) -> None:
     """As a deadlock: the steps of all of them go on."""
     monkeypatch.setattr("django_zrank.transactions._is_passing", lambda error: "deadlock" in str(error))
