@@ -273,8 +273,10 @@ def test_the_first_line_names_the_libraries_whose_functions_are_called(path: Pat
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_the_first_lines_name_what_the_header_lists(script: Script) -> None:
     keys, args = ([name for name in header(script, one) if name not in "…-"] for one in ("KEYS", "ARGV"))
-    first, second, *rest = re.split(r"\n(?=local|$|\n)", code(script), maxsplit=2)
-    assert first == f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}"
+    text = code(script) if keys else f"\n{code(script)}"
+    first, second, *rest = re.split(r"\n(?=local|$|\n)", text, maxsplit=2)
+    numbered = (f"KEYS[{i}]" for i in range(1, len(keys) + 1))
+    assert first == (f"local {', '.join(keys)} = {', '.join(numbered)}" if keys else "")
     unpacked = f"local {', '.join(args)} = unpack(ARGV"
     assert " ".join(second.split()).startswith(unpacked) if args else second == ""
     body = "\n".join(rest)
