@@ -34,7 +34,7 @@ class Gauges:
     """Members in Redis; None if Redis can't be reached."""
 
     status: Status | None
-    """The health of the index; the worst of its holders. None if one can't be reached."""
+    """The health of the index; the worst of its shards. None if one can't be reached."""
 
     pending: int | None = 0
     """Members whose scores have changed in Redis, but not yet in their column; None if Redis can't be reached."""
@@ -43,20 +43,20 @@ class Gauges:
     """Seconds for which scores have been pending, by Redis's clock; 0 if none is."""
 
     build: str = field(default="", compare=False)
-    """The live build that the database has recorded; that of its first holder."""
+    """The live build that the database has recorded; that of its first shard."""
 
     term: int = field(default=0, compare=False)
-    """The term that the database has recorded, the highest of its holders."""
+    """A number that rises whenever another Redis server becomes the trusted one; the highest of its shards."""
 
     unwell: tuple[str, ...] = ()
-    """The holders that can't be reached, or whose status is not HEALTHY."""
+    """The shards that can't be reached, or whose status is not HEALTHY."""
 
     reason: str = ""
     """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; empty if nothing does."""
 
 
 def read_gauges(index: Index) -> Gauges:
-    """Read the gauges of an index. Each holder takes a few small queries and two round trips to Redis."""
+    """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
     waiting, rows = waiting_marks(index), [recorded(holder) for holder in index.holders]
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     step = InStep(index.holders)
