@@ -7,4 +7,5 @@
 
 local remembered = KEYS[1]
 
-return redis.call('ZREVRANGEBYSCORE', remembered, '+inf', '(' .. integer(clock()), 'LIMIT', 0, 1000)
+local now = integer(clock())
+return redis.call('ZREVRANGEBYSCORE', remembered, '+inf', '(' .. now, 'LIMIT', 0, 1000)
