@@ -207,11 +207,12 @@ ANNOTATED: dict[str, Any] = {"get_queryset": lambda self: Player.objects.annotat
 """A queryset with an annotation of a name that no field has."""
 
 
-def declaring(code: str | None, title: str, says: str = "", /, **attributes: Any) -> Any:
-    """An index of players, called "wrong", unless it says otherwise."""
+def declaring(code: str | None, title: str, says: str = "", /, part: str = "", **attributes: Any) -> Any:
+    """An index of players, called "wrong", unless it says otherwise. ``part``: the one that finds it."""
     attributes = {"name": "wrong", "model": Player, "order": ("-level",), **attributes}
     attributes = {key: value for key, value in attributes.items() if value is not ...}
-    return pytest.param(Case(code, says, declares=(attributes,)), id=title)
+    marks = [pytest.mark.part(part)] if part else []
+    return pytest.param(Case(code, says, declares=(attributes,)), id=title, marks=marks)
 
 
 def rows(queryset: Any) -> Any:
@@ -706,9 +707,23 @@ DECLARATIONS = [
         )
         for facet in ("real", "price", "moment", "span")
     ),
-    declaring("zrank.E026", "a facet called group", "group", model=Ledger, order=("pk",), facets=("group",)),
     declaring(
-        "zrank.E026", "group with another", "group", model=Ledger, order=("pk",), facets=(("id", "group"),)
+        "zrank.E026",
+        "a facet called group",
+        "group",
+        part="groups",
+        model=Ledger,
+        order=("pk",),
+        facets=("group",),
+    ),
+    declaring(
+        "zrank.E026",
+        "group with another",
+        "group",
+        part="groups",
+        model=Ledger,
+        order=("pk",),
+        facets=(("id", "group"),),
     ),
 ]
 

@@ -78,6 +78,7 @@ def sides_of(both: Both, ranking: Any, draw: Draw, band: tuple[Any, Any]) -> lis
     return [[stored for _, stored in side] for side in sides]
 
 
+@pytest.mark.part("groups")
 @quick
 @given(case=draws(), small=st.sampled_from([0, 16]))
 def test_who_is_drawn_stands_in_the_band_and_is_ranked_right(
@@ -218,7 +219,7 @@ def test_those_remembered_come_again_once_however_many_bands_are_tried() -> None
         assert sorted(drawn(both.of_shards(draw, view))) == ["2", "3", "4", "6", "7", "8"]
 
 
-@pytest.mark.part("combined")
+@pytest.mark.part("combined", "groups")
 def test_who_fails_the_tests_too_often_is_read_from_the_combined_filter() -> None:
     rows = {
         pk: {"points": 0, "joined": None, "region": "a" if pk % 100 else "b", "platform": "x"}
