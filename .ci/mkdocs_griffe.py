@@ -14,7 +14,7 @@ ROLE = re.compile(r":\w+:`(?:~[\w.]*\.(?=\w+`)|~|\.)?([\w.]+)`")
 STANDS_FOR = {"_RankingAccessor": "Ranking[Member]", "_ScoresAccessor": "Scores"}
 """Types of attributes of a class, and what they return."""
 
-UNWRAPPED = {"Query", "classproperty"}
+UNWRAPPED = {"Steps", "classproperty"}
 
 
 class Readable(griffe.Extension):

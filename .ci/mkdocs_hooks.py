@@ -1,4 +1,5 @@
-"""The version in the header; the changelog as a page of the site; links to files that aren't on the site.
+"""The version in the header; the changelog as a page of the site; links to files that aren't on the site; where code
+may be broken into lines.
 
 Such links lead to the repository, ``repo_url``, from ``ZRANK_REPOSITORY_URL``. Without it, they become plain text.
 """
@@ -17,6 +18,16 @@ ROOT = Path(__file__).parents[1]
 
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?![a-z]+:|#)([^)#]+)(#[^)]*)?\)")
 """A link to a file; its groups are the text, the file and the anchor."""
+
+
+CODE = re.compile(r"(?<!</span>)<code>([^<]+)</code>")
+"""Code within a sentence or a cell."""
+
+HYPHENATED = re.compile(r"\S*[-?]\S*")
+"""A word that a browser would break."""
+
+PATH = re.compile(r"(?<=doc-object-name )[^<>]+>[\w.]+")
+"""The path of what a section of the reference is about."""
 
 
 def on_config(config: Any) -> Any:
@@ -46,3 +57,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         return f"[{text}]({config.repo_url}/blob/HEAD/{path}{anchor or ''})" if config.repo_url else text
 
     return LINK.sub(rewrite, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep short words of code whole, and let paths in headings break before their dots."""
+
+    def whole(word: re.Match[str]) -> str:
+        return f'<span class="word">{word[0]}</span>' if len(word[0]) < 30 else word[0]
+
+    html = CODE.sub(lambda code: f"<code>{HYPHENATED.sub(whole, code[1])}</code>", html)
+    return PATH.sub(lambda path: path[0].replace(".", "<wbr>."), html)

@@ -4,7 +4,7 @@ from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
-from .redis.isolation import remember
+from .redis.isolation import note_project
 
 __all__ = ["ZRankConfig"]
 
@@ -23,7 +23,7 @@ class ZRankConfig(AppConfig):
         from .extension import installed
         from .sync.signal_handlers import connect_all
 
-        remember()
+        note_project()
         autodiscover_modules("zrank")
         installed()  # imported now, and not by the first call, which may be one on an event loop
         connect_all()

@@ -188,7 +188,7 @@ def _knows(row: Build | None, health: Health, before: Build | None) -> bool:
 
 
 def _began_a_history(health: Health) -> bool:
-    """Return True if the server began another history only because its first replica was attached, and lost nothing.
+    """Return True if the server began another history only because it is followed for the first time, and lost nothing.
 
     Its process is the same, and its history has no predecessor. Writes are refused until the history is trusted, so if
     it has every write that was noted, as :func:`_knows` requires, it has lost none.

@@ -7,7 +7,6 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from datetime import date
 from difflib import get_close_matches
 from functools import partial
@@ -44,6 +43,7 @@ from .conf import Settings, get_settings, raw_settings
 from .declaration import Index, compiled
 from .exceptions import CaptureError
 from .extension import extensions, fallbacks, installed, sources
+from .extension import settings as further_settings
 from .index import RankIndex
 from .methods import method_of, methods
 from .models import Mark
@@ -65,15 +65,20 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
                 "ZRANK must be a dictionary.", hint="ZRANK = {…}; every key is optional.", id="zrank.E001"
             )
         ]
-    known = {field.name.upper(): field.name for field in fields(Settings)}
-    types = get_type_hints(Settings)
+    known = {
+        name.upper(): (name, expected, getattr(kind(), name))
+        for kind in (Settings, *map(import_string, further_settings.values()))
+        for name, expected in get_type_hints(kind).items()
+    }
     errors: list[CheckMessage] = []
     for key, value in raw.items():
         if key not in known:
             hint = f"Known keys: {', '.join(sorted(known))}."
             errors.append(checks.Error(f"ZRANK has no key {key!r}.", hint=hint, id="zrank.E002"))
-        elif problem := _setting_problem(known[key], value, types[known[key]]):
-            hint = f"The default is {getattr(Settings(), known[key])!r}."
+            continue
+        name, expected, default = known[key]
+        if problem := _setting_problem(name, value, expected):
+            hint = f"The default is {default!r}."
             errors.append(
                 checks.Error(f"ZRANK[{key!r}] {problem}, not {value!r}.", hint=hint, id="zrank.E003")
             )
@@ -144,7 +149,7 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
         yield checks.Warning(message, hint=hint, id="zrank.W020")
     if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
         message = "These tests use no separate Redis, so the rows that they save aren't ranked."
-        hint = "Use django_zrank.testing.ZRankTestMixin in tests that read rankings, or silence this."
+        hint = "Give tests that read rankings one (Testing, in the docs), or silence this."
         yield checks.Warning(message, hint=hint, id="zrank.W021")
 
 
@@ -648,7 +653,7 @@ def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
         (sql, first), second = compiled(index), compiled(index)
     except Error:  # the database is needed to compile it, and can't be reached
         return
-    hint = "To rank by the last seven days, compare a column: filter=Q(matches__played_at__within=timedelta(days=7))."
+    hint = "Compare columns alone. Rolling windows, in the docs, rank by the last seven days."
     if (sql, first) != second:
         message = ".get_queryset() differs from one call to the next: it depends on the time, or on chance."
         yield error(type(index), message, hint, "zrank.E041")
@@ -677,7 +682,7 @@ def _check_tables(index: RankIndex) -> Iterator[CheckMessage]:
         message = ".get_queryset() contains raw SQL: changes of other tables that this reads go unnoticed."
         yield warning(cls, message, hint, "zrank.W004")
     if functions := ", ".join(f"{name}()" for name in sorted(volatile_functions(index))):
-        hint = "Compare a column with the time by within; or run verify_zrank --repair on a schedule."
+        hint = "Use a rolling window (see the docs), or run verify_zrank --repair on a schedule."
         message = f".get_queryset() compares with {functions}: what changes without a write goes unnoticed."
         yield warning(cls, message, hint, "zrank.W013")
     leading = {

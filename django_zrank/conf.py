@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
 
-__all__ = ["Settings", "get_settings", "keeping_prefix", "key_prefix", "raw_settings"]
+__all__ = ["Settings", "get_settings", "keeping_prefix", "key_prefix", "raw_settings", "settings_of"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Kind = TypeVar("Kind")
 
 _kept: ContextVar[str] = ContextVar("django_zrank_key_prefix", default="")
 """The prefix of keys that :func:`keeping_prefix` keeps; '' elsewhere."""
@@ -25,7 +25,8 @@ _kept: ContextVar[str] = ContextVar("django_zrank_key_prefix", default="")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The value in force of every key of ``ZRANK``; field names are the keys in lower case."""
+    """The value in force of every key of ``ZRANK`` that the kernel reads; field names are the keys in lower case. Parts
+    have classes like this one (``extension.settings``)."""
 
     redis_alias: str = "zrank"
     """The alias in ``CACHES`` (a django-redis cache) whose server holds the indexes."""
@@ -40,20 +41,6 @@ class Settings:
     max_n: int = 500
     """The most members one ``recommend()`` may ask for: a script that samples blocks the server."""
 
-    max_scan: int = 5_000_000
-    """The most members that are read to compute a combined filter that no facet covers; beyond,
-    ``FilterTooLarge``. :meth:`~django_zrank.Ranking.within` sets a lower bound for a call."""
-
-    max_combined_filters: int = 100
-    """The most combined filters that an index, or a shard, keeps or computes at a time; beyond,
-    ``FilterNotReady``."""
-
-    max_combined_filter_bytes: int = 512 * 1024**2
-    """The most memory in Redis that these may take, about."""
-
-    filter_timeout: float = 30.0
-    """Seconds that a call waits for a combined filter; beyond, ``FilterNotReady``."""
-
     max_values: int = 500
     """The most rankings of facets that a member may be in: values of its facets, and of composite ones combinations.
     A row with more is logged and not ranked, as one change of it would block the server for too long."""
@@ -63,26 +50,17 @@ class Settings:
 
     unhealthy: str = "raise"
     """The behaviour of reads where Redis may have lost writes or can't be reached: ``"raise"`` IndexUnavailable;
-    ``"serve_stale"``, answer with what Redis holds, if it can be reached; ``"database"``, compute the answer by SQL."""
+    ``"serve_stale"``, answer with what Redis holds, if it can be reached; or the name of a fallback."""
 
     reads: str = "primary"
-    """The servers that rankings are read from: ``"primary"``, or ``"replica"``, for what writes nothing. A ranking
+    """The servers that rankings are read from: ``"primary"``, or other sources, for what writes nothing. A ranking
     chooses another by ``using()``."""
-
-    replica_lag: float = 5.0
-    """Seconds that a replica may be behind: the primary is asked instead of one that is further behind."""
-
-    database_timeout: float = 2.0
-    """Seconds that an answer by SQL may take at most."""
 
     keep_marks: float = 3600.0
     """Seconds for which marks are kept after they were processed, to replay what a restarted server lost."""
 
-    keep_keys: float = 86400.0
-    """Seconds for which the idempotency keys of changes of scores are remembered."""
-
     flush_every: float = 5.0
-    """Seconds between two flushes of write-behind scores to their column."""
+    """Seconds between two rounds of the work that extensions do."""
 
     auto_sync: bool = True
     """True to push saves and deletes. ``rebuild_zrank`` works either way."""
@@ -101,13 +79,25 @@ def raw_settings() -> Any:
     return getattr(settings, "ZRANK", {})
 
 
-@cache
+_in_force: dict[type, Any] = {}
+"""The settings in force, by their classes."""
+
+
+def settings_of(kind: type[Kind]) -> Kind:
+    """The settings in force of a dataclass: those of the kernel, or of a part. Unknown keys are left to
+    ``manage.py check``."""
+    found: Kind | None = _in_force.get(kind)
+    if found is None:
+        raw, names = raw_settings(), [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        given = raw if isinstance(raw, dict) else {}
+        found = kind(**{name: given[name.upper()] for name in names if name.upper() in given})
+        _in_force[kind] = found
+    return found
+
+
 def get_settings() -> Settings:
-    """The settings in force. Unknown keys are left to ``manage.py check``."""
-    raw = raw_settings()
-    if not isinstance(raw, dict):
-        return Settings()
-    return Settings(**{f.name: raw[f.name.upper()] for f in fields(Settings) if f.name.upper() in raw})
+    """The settings of the kernel that are in force."""
+    return settings_of(Settings)
 
 
 def key_prefix() -> str:
@@ -134,7 +124,7 @@ def keeping_prefix(call: Callable[Parameters, Result]) -> Callable[Parameters, R
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
     if setting == "ZRANK":
-        get_settings.cache_clear()
+        _in_force.clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_zrank.conf")

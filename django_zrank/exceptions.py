@@ -10,9 +10,7 @@ __all__ = [
     "NotBuilt",
     "NotIsolated",
     "NotRanked",
-    "RankingChanged",
     "RebuildSuperseded",
-    "StillRanked",
     "Unrankable",
     "ZRankError",
 ]
@@ -43,25 +41,17 @@ class NotIsolated(IndexUnavailable):
 
 
 class FilterTooLarge(ZRankError, ValueError):
-    """No declared facet covers a combined filter, and the smallest filter has too many members; or the values of
+    """No declared facet covers several filters, and the smallest of them has too many members; or the values of
     a filter make more than 1,000 combinations of a composite facet."""
 
 
 class FilterNotReady(ZRankError):
-    """A combined filter that no declared facet covers wasn't computed in time, or too many other combined filters
-    are kept. The partial result is kept for some seconds. If you repeat the call, it continues from there."""
-
-
-class RankingChanged(ZRankError):
-    """A ranking has changed while a snapshot of it was read."""
+    """No declared facet covers several filters, and what answers them wasn't computed in time, or is too much beside
+    what is kept. The partial result is kept for some seconds. If you repeat the call, it continues from there."""
 
 
 class RebuildSuperseded(ZRankError):
     """Another rebuild of the same index began, so this one ended."""
-
-
-class StillRanked(ZRankError):
-    """A member can't be erased, because the next push would rank its row again."""
 
 
 class Busy(ZRankError):

@@ -41,6 +41,7 @@ __all__ = [
     "fallback",
     "fallbacks",
     "installed",
+    "settings",
     "sources",
     "timed",
     "written",
@@ -156,8 +157,13 @@ class Extension(Generic[AnyIndex]):
         return False
 
     def removal(self, keys: Keys, key: str, member: str) -> Call | None:
-        """Return the call that removes a member from a key, and returns the number of removals; None if it is no key of
-        this part."""
+        """Return the call that removes a member from a key, or the key, and returns the number of removals; None if it
+        is no key of this part, or holds no members."""
+
+    def expiring(self) -> Mapping[str, tuple[str, float]]:
+        """Return the kinds of keys that may hold a member until they expire: what to call them, and after how many
+        seconds they do."""
+        return {}
 
     # Another server
 
@@ -248,6 +254,10 @@ sources: Final[dict[str, Source]] = {}
 written: Final[list[Callable[[Any, tuple[int, int]], None]]] = []
 """Functions that are called after a write of this process: with the :class:`~django_zrank.redis.keys.Keys` of the
 build that was written to, and with the term and the version of the write."""
+
+settings: Final[dict[str, str]] = {}
+"""The dotted paths of the classes of further keys of ``ZRANK``, each like :class:`~django_zrank.conf.Settings`, by the
+part that reads them."""
 
 companions: Final[dict[str, str]] = {}
 """The dotted paths of functions that return a context manager, entered while ``sync_zrank --watch`` runs, by the app

@@ -7,7 +7,16 @@ from typing import ClassVar
 from .codec.units import Band
 from .declaration import Index, Member
 from .erase import Erasing
-from .extension import Fallback, Source, combined_filters, companions, extensions, fallbacks, sources
+from .extension import (
+    Fallback,
+    Source,
+    combined_filters,
+    companions,
+    extensions,
+    fallbacks,
+    settings,
+    sources,
+)
 from .groups import Grouping
 from .idle.declaration import IdleIndex
 from .methods import methods
@@ -27,11 +36,16 @@ sources["replica"] = Source("django_zrank.replicas.asking", check="django_zrank.
 combined_filters.append("django_zrank.combined.combine")
 methods["dense"] = "django_zrank.dense.method.Dense"
 companions["django.contrib.admin"] = "django_zrank.admin.jobs.running_jobs"
+settings["sql"] = "django_zrank.sql.conf.SQLSettings"
+settings["replicas"] = "django_zrank.replicas.conf.ReplicaSettings"
+settings["combined"] = "django_zrank.combined.conf.FilterSettings"
+settings["write_behind"] = "django_zrank.write_behind.conf.ScoreSettings"
 extensions["shards"] = "django_zrank.shards.extension.Divided"
 extensions["windows"] = "django_zrank.windows.extension.Windows"
 extensions["write_behind"] = "django_zrank.write_behind.extension.WriteBehind"
 extensions["idle"] = "django_zrank.idle.extension.Idle"
 extensions["shown"] = "django_zrank.shown.extension.Shown"
+extensions["combined"] = "django_zrank.combined.extension.Combined"
 extensions["group_counts"] = "django_zrank.groups.extension.Groups"
 
 

@@ -269,7 +269,7 @@ def _in_transaction(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def require_writable(using: str) -> None:
-    """Raise ``OperationalError`` if a database takes no writes: it has become a replica, or was fenced, while this
+    """Raise ``OperationalError`` if a database takes no writes: it is a standby now, or was fenced, while this
     connection stayed open. Call it after rows were read: then they were read from a primary."""
     connection: Any = connections[using]
     query = _READ_ONLY.get(connection.vendor)
@@ -282,9 +282,7 @@ def require_writable(using: str) -> None:
         cursor.execute(query)
         found = cursor.fetchone()
     if not {False, "0", "off", "OFF"}.issuperset(found):
-        raise OperationalError(
-            f"Database {using!r} takes no writes: it may have become a replica, which lags"
-        )
+        raise OperationalError(f"Database {using!r} takes no writes: it may be a standby now, which lags")
 
 
 def require_synced(using: str) -> None:

@@ -182,10 +182,12 @@ class Case(NamedTuple):
     routers: tuple[str, ...] = ()
 
 
-def setting(code: str | None, key: str, value: Any, says: str = "") -> Any:
-    """One key of ``ZRANK``."""
+def setting(code: str | None, key: str, value: Any, says: str = "", *, part: str = "") -> Any:
+    """One key of ``ZRANK``, which a part may read."""
     return pytest.param(
-        Case(code, says or f"{key}.*{re.escape(repr(value))}", zrank={key: value}), id=f"{key}={value!r}"
+        Case(code, says or f"{key}.*{re.escape(repr(value))}", zrank={key: value}),
+        id=f"{key}={value!r}",
+        marks=[pytest.mark.part(part)] if part else [],
     )
 
 
@@ -256,8 +258,8 @@ SETTINGS = [
     *(setting("zrank.E003", "CAPTURE", value) for value in ("nothing", None)),
     *(setting("zrank.E003", "UNHEALTHY", value) for value in ("explode", None)),
     *(setting("zrank.E003", "READS", value) for value in ("replicas", None)),
-    *(setting("zrank.E003", "REPLICA_LAG", value) for value in (0, "5")),
-    *(setting("zrank.E003", "DATABASE_TIMEOUT", value) for value in (0, -1, float("nan"))),
+    *(setting("zrank.E003", "REPLICA_LAG", value, part="replicas") for value in (0, "5")),
+    *(setting("zrank.E003", "DATABASE_TIMEOUT", value, part="sql") for value in (0, -1, float("nan"))),
     *(setting("zrank.E003", "KEEP_MARKS", value) for value in (-1, float("nan"))),
     setting("zrank.E012", "DEFAULT_INDEX", "teams"),
     pytest.param(

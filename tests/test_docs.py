@@ -10,6 +10,7 @@ import runpy
 import shlex
 from argparse import Action
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -22,8 +23,10 @@ from django.apps import apps
 from django.contrib.admin import ModelAdmin
 from django.core.management import CommandError, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils.module_loading import import_string
 
 import django_zrank
+from django_zrank import extension
 from django_zrank.conf import Settings
 from django_zrank.groups import Group
 from django_zrank.ranking import Ranking
@@ -203,6 +206,14 @@ def test_the_picture_is_drawn_by_its_script() -> None:
         assert len(circles) == 10
 
 
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda path: path.name)
+def test_pictures_can_be_read_on_a_phone(picture: Path) -> None:
+    """A page as wide as a phone leaves them 358 pixels."""
+    svg = ElementTree.fromstring(picture.read_text())
+    scale = min(1, 358 / float(svg.attrib["width"]))
+    assert min(float(one.attrib.get("font-size", 16)) * scale for one in svg.iter()) > 11
+
+
 # The reference
 
 DETAILS = "\n".join(path.read_text() for path in sorted((ROOT / "docs/reference").glob("*.md")))
@@ -211,7 +222,9 @@ REFERENCE = re.findall(r"^::: (\S+)$", DETAILS, re.MULTILINE)
 
 
 LISTED = re.findall(
-    r"^::: (\S+)\n    options:\n(?:      (?:inh|fil).+\n)*      members: \[([^]]+)", DETAILS, re.MULTILINE
+    r"^::: (\S+)\n    options:\n(?:      (?:inh|fil|hea|sho).+\n)*      members: \[([^]]+)",
+    DETAILS,
+    re.MULTILINE,
 )
 """Classes and modules, and the members that are shown of each."""
 
@@ -312,7 +325,8 @@ def named_commands(page: str) -> Iterator[str]:
     """The command lines that a page names, in its text and in its blocks that aren't Python."""
     text = (ROOT / page).read_text()
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    found = re.findall(r"(^\| (?=`--))?`([^`]+)`", prose, re.MULTILINE)
+    spans = [row + " ".join(span.split()) for row, span in found]
     lines = [
         line
         for language in ("sh", "ini", "")
@@ -323,10 +337,10 @@ def named_commands(page: str) -> Iterator[str]:
     for line in [*spans, *lines]:
         if match := re.search(r"manage\.py (\w+.*)|^((?:(?!django)\w+_zrank|zrank_status)\b.*)", line):
             command = match[1] or match[2]
-            last = command.split()[0]
+            last = " ".join(word for word in command.split() if not word.startswith("-"))
             yield command
-        elif re.match(r"… --", line):
-            yield f"{last} {line.removeprefix('… ')}"
+        elif line.startswith("| --"):  # a row of the table of options
+            yield f"{last} {line.removeprefix('| ')}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -371,9 +385,9 @@ def actions(parser: CommandParser) -> list[Action]:
 def test_the_page_of_settings_names_each_with_its_default() -> None:
     page = (ROOT / "docs/settings.md").read_text()
     rows = re.findall(r"^### `([A-Z_]+)`\n\nDefault `(.+?)`\.\n\n\S", page, re.MULTILINE)
-    defaults = Settings()
+    classes = (Settings, *map(import_string, extension.settings.values()))
     assert {key: eval(default) for key, default in rows} == {
-        name.upper(): getattr(defaults, name) for name in Settings.__dataclass_fields__
+        name.upper(): default for one in classes for name, default in asdict(one()).items()
     }
 
 

@@ -46,7 +46,7 @@ def noted(zrank_server: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> 
     cache = {**settings.CACHES["zrank"], "LOCATION": zrank_server.url}
     settings.CACHES = {**settings.CACHES, "zrank": cache}
     monkeypatch.setattr(isolation, "_project", set())
-    isolation.remember()
+    isolation.note_project()
 
 
 def test_the_fixture_refuses_the_redis_of_the_settings(noted: None, request: pytest.FixtureRequest) -> None:
@@ -87,7 +87,7 @@ def test_any_location_can_be_the_projects(
     settings.CACHES = {**settings.CACHES, "zrank": {**settings.CACHES["zrank"], "LOCATION": location}}
     assert isolation.is_isolated()
     monkeypatch.setattr(isolation, "_project", set())
-    isolation.remember()
+    isolation.note_project()
     assert not isolation.is_isolated()
 
 

@@ -124,7 +124,7 @@ def builds_of(index: Index, using: str, *, lock: bool = False) -> Iterator[Build
 
 
 def departed(using: str) -> list[Index]:
-    """Return the indexes that live in another database, of which this one has a build. A replica has the same one."""
+    """Return the indexes that live in another database, of which this one has a build. A standby has the same one."""
     found: list[Index] = []
     for index in registry.all():
         home = index.get_using()

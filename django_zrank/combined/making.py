@@ -9,12 +9,13 @@ from secrets import token_hex
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from ..conf import get_settings
+from ..conf import settings_of
 from ..exceptions import FilterNotReady, FilterTooLarge
 from ..queries.request import Blocking, Call, Request, Swapped
 from ..queries.steps import Steps
 from ..redis.keys import Keys
 from ..redis.scripts import Script
+from .conf import FilterSettings
 from .keys import combined_key, registry_of, stamp_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _make(
 ) -> Steps[tuple[int, list[Any]] | None]:
     """Make a combined filter, or wait until another client has made it. Return its size with the replies to ``calls``
     if one piece was enough. Raises ``FilterTooLarge`` and ``FilterNotReady``: a later call goes on from there."""
-    settings, layout, filters = get_settings(), view.layout, view.filters
+    settings, layout, filters = settings_of(FilterSettings), view.layout, view.filters
     names = (keys.root, keys.meta, keys.recent, registry_of(keys), key, *view.sets(keys))
     page = min(_PAGE, max(20, _LOOK_UPS // filters.look_ups))
     small = min(_SMALL, _CUTS // sum(len(clause.names) for clause in filters.clauses))
@@ -120,7 +121,11 @@ def _make(
 
 
 def _not_ready(view: CombinedView) -> FilterNotReady:
-    bound = 'ZRANK["FILTER_TIMEOUT"]' if view.patience == get_settings().filter_timeout else "within()"
+    bound = (
+        'ZRANK["FILTER_TIMEOUT"]'
+        if view.patience == settings_of(FilterSettings).filter_timeout
+        else "within()"
+    )
     return FilterNotReady(
         f"no facet covers these filters, and they aren't combined after {view.patience:g} seconds ({bound})"
     )

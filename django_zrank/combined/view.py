@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
-from ..conf import get_settings
+from ..conf import settings_of
 from ..queries.request import Call, Request, Swapped
 from ..queries.steps import Question, Steps, one
 from ..queries.view import View
 from ..redis.keys import Keys
 from ..redis.scripts import Script
+from .conf import FilterSettings
 from .draws import TestedDrawing
 from .filters import CombinedFilter
 from .making import combined_filter, read_combined
@@ -36,13 +37,13 @@ class CombinedView(View):
     @property
     def limit(self) -> int:
         """The bound in force on the members of the smallest of several filters."""
-        ours = get_settings().max_scan
+        ours = settings_of(FilterSettings).max_scan
         return ours if self.scan is None else min(ours, self.scan)
 
     @property
     def patience(self) -> float:
         """The bound in force on the seconds to wait for a combined filter."""
-        ours = get_settings().filter_timeout
+        ours = settings_of(FilterSettings).filter_timeout
         return ours if self.seconds is None else min(ours, self.seconds)
 
     @property

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-__all__ = ["Erased", "Erasing"]
+from ..exceptions import ZRankError
+
+__all__ = ["Erased", "Erasing", "StillRanked"]
+
+
+class StillRanked(ZRankError):
+    """A member can't be erased, because the next push would rank its row again."""
 
 
 @dataclass

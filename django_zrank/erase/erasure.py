@@ -17,7 +17,7 @@ from ..capture.watched_tables import every_row
 from ..codec.fields import value_field
 from ..conf import get_settings
 from ..declaration import Index
-from ..exceptions import Busy, StillRanked
+from ..exceptions import Busy
 from ..extension import installed
 from ..models import SEVERAL, Batch
 from ..queries.request import Call, Request
@@ -28,15 +28,9 @@ from ..sync.in_step import InStep
 from ..sync.marks import OF_MEMBERS, Seen, forget_batches, named_by, spread, unmark, waiting_marks
 from ..sync.push import push
 from ..transactions import refuse_transaction
-from . import Erased
+from . import Erased, StillRanked
 
 FORGET_VERSION: Final = Script("forget_version", __package__)
-
-_REMOVALS: Final = {"group": "ZREM", "remembered": "ZREM"}
-"""The command that removes a member from a key, by the word of its name."""
-
-_WITHOUT_MEMBERS: Final = (":stamp", ":values", ":counts")
-"""The ends of the names of a combined filter's keys in which no members are."""
 
 _SCANNED: Final = 500
 """Keys that one round trip looks at, and removes."""
@@ -52,7 +46,7 @@ def erase(index: Index, member: Any) -> Erased:
     other indexes of the row. What is kept for replays remains. If the process is killed, or a shard can't be reached,
     call this again.
 
-    Raises :exc:`~django_zrank.exceptions.StillRanked`; :exc:`~django_zrank.IndexUnavailable`;
+    Raises :exc:`~django_zrank.erase.StillRanked`; :exc:`~django_zrank.IndexUnavailable`;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``ValueError`` for what can't be a member; and
     ``TransactionManagementError`` inside a transaction, whose deletions may be rolled back.
     """
@@ -114,8 +108,10 @@ def erase(index: Index, member: Any) -> Erased:
         raise failure
     if removed["building"]:
         remains["versions"] = None
-    if removed["once"]:
-        remains["idempotency keys"] = timezone.now() + timedelta(seconds=settings.keep_keys)
+    for one in installed().values():
+        for kind, (what, seconds) in one.expiring().items():
+            if removed[kind]:
+                remains[what] = timezone.now() + timedelta(seconds=seconds)
 
     for holder in index.holders:
         forget_batches(holder, settings.keep_marks)
@@ -168,10 +164,11 @@ def _count_rankings(store: Store, member: str) -> int:
 
 
 def _remove(holders: Sequence[Index], member: str) -> Counter[str]:
-    """Remove a member from every key of ``parts``, all on one server, but those of builds, a few keys at a time;
-    combined filters as a whole. Return the numbers of removals by the words of the keys' names; ``once``: keys that are
-    kept."""
+    """Remove a member from every key of ``holders``, all on one server, but those of builds, a few keys at a time.
+    Return the numbers of removals by the words of the keys' names, and of keys that are left to expire."""
     removed, store = Counter[str](), Store.of(holders[0])
+    parts = installed().values()
+    expiring = {kind for one in parts for kind in one.expiring()}
     owners = {keys.tag: keys for keys in (Store.of(holder).keys for holder in holders)}
     for piece in store.scan_keys(Store.of(holders[0].declared).keys.tag.removesuffix("}"), _SCANNED):
         calls: list[tuple[str, Call]] = []
@@ -180,16 +177,12 @@ def _remove(holders: Sequence[Index], member: str) -> Counter[str]:
             if keys is None:
                 continue
             kind = keys.kind_of(key)
-            is_of_many = kind == "combined_filter" and not key.endswith(_WITHOUT_MEMBERS)
-            if is_of_many or key == keys.remembered(member):
-                calls.append((kind, Call("UNLINK", (key,))))
-            elif call := next(
-                filter(None, (one.removal(keys, key, member) for one in installed().values())), None
-            ):
+            call = next(filter(None, (one.removal(keys, key, member) for one in parts)), None)
+            if call and isinstance(call.command, Script):
                 removed[kind] += store.call(call.command, call.keys, call.arguments)
-            elif kind in _REMOVALS:
-                calls.append((kind, Call(_REMOVALS[kind], (key,), (member,))))
-            removed["once"] += kind == "once"
+            elif call:
+                calls.append((kind, call))
+            removed[kind] += kind in expiring
         replies = store.send(Request([call for _, call in calls])) if calls else []
         for (kind, _), reply in zip(calls, replies, strict=True):
             removed[kind] += reply

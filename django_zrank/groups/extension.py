@@ -29,8 +29,12 @@ class Groups(Extension[Grouping[Any]]):
 
     def removal(self, keys: Keys, key: str, member: str) -> Call | None:
         """Return the call that removes a member from a group and from its counts, for each of the three keys: some may
-        have been evicted."""
-        if keys.kind_of(key) != "group":
+        have been evicted. Or from those that were shown to others; those that were shown to it go as a whole."""
+        kind = keys.kind_of(key)
+        if kind == "remembered":
+            is_own = key == keys.remembered(member)
+            return Call("UNLINK", (key,)) if is_own else Call("ZREM", (key,), (member,))
+        if kind != "group":
             return None
         name = key.removeprefix(keys.group("")).partition(":")[0]
         return Call(LEAVE_GROUP, group_keys(keys, name), (member,))

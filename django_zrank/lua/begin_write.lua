@@ -7,16 +7,16 @@
 -- ARGV  lease    seconds after which a silent rebuild counts as dead, and is given up here
 -- Returns {build, building, token, term, newest, 1 or 0 for a watcher}, each text '' if missing; the error NOTBUILT if
 --         the index was never built; the error UNHEALTHY if the server, or its history, is not the trusted one,
---         and may have lost writes; the error READONLY on a replica. The token is a fencing token, the version of the newest
+--         and may have lost writes; the error READONLY if the server is not a primary. The token is a fencing token, the version of the newest
 --         write: apply_changes.lua refuses members that were written since. 'newest' is the newest trace (lib/traces.lua).
 -- Cost  O(1).
 
 local meta, doomed, watcher = KEYS[1], KEYS[2], KEYS[3]
 local lease = unpack(ARGV)
 
-local server, is_replica = identity()
-if is_replica then
-  return redis.error_reply('READONLY the server is a replica')
+local server, is_primary = identity()
+if not is_primary then
+  return redis.error_reply('READONLY the server is not a primary')
 end
 local state = redis.call('HMGET', meta, 'build', 'building', 'heartbeat', 'applied', 'server', 'term', 'traces')
 local build, building, heartbeat, applied, trusted, term, traces = unpack(state, 1, 7)

@@ -7,7 +7,7 @@
 --       lease       seconds after which a silent rebuild counts as dead, and is left out
 -- Returns pairs: 'build', 'building', 'behind', 'applied', 'trusted' (the server that was), its 'term', 'owner' and
 --         this 'server', 'traces' (lib/traces.lua), 'taken' and 'took' (take_pending.lua), each '' if missing; 'history', which is 'first' or has a predecessor, 'later'; 'keys', 'intact'
---         or 'evicted', or 'unknown' if another build is live. The error READONLY on a replica.
+--         or 'evicted', or 'unknown' if another build is live. The error READONLY if the server is not a primary.
 -- Cost  O(1).
 
 local root, meta = KEYS[1], KEYS[2]
@@ -17,9 +17,9 @@ local parts = {}
 
 -- Libraries come here.
 
-local server, is_replica, is_first = identity()
-if is_replica then
-  return redis.error_reply('READONLY the server is a replica')
+local server, is_primary, is_first = identity()
+if not is_primary then
+  return redis.error_reply('READONLY the server is not a primary')
 end
 local state = redis.call('HMGET', meta, 'build', 'building', 'behind', 'applied', 'server', 'term', 'owner', 'heartbeat', 'present',
   'taken', 'traces', 'took')

@@ -50,8 +50,8 @@ if not is_guarded and not memberships and not keys_beside(shadow)[1] then
 end
 
 -- A group's rows and memberships, packed, but for members that were written since the rebuild began.
-local function unwritten(packed, standing)
-  local given, stood, members = {cmsgpack.unpack(packed)}, {cmsgpack.unpack(standing)}, {}
+local function unwritten(packed, entries)
+  local given, stood, members = {cmsgpack.unpack(packed)}, {cmsgpack.unpack(entries)}, {}
   for i = 2, #given, 2 do
     members[i / 2] = stood[i - 1] or given[i]
   end
@@ -65,22 +65,22 @@ local function unwritten(packed, standing)
   if #left < #given then
     return pack_all(left), pack_all(stands)
   end
-  return packed, standing
+  return packed, entries
 end
 
 -- A member that was not written since the rebuild began stands nowhere yet, unless the query has returned its row twice.
 -- Rows are collected as texts, and unpacked by C: a loop of Lua over them would take as long as the commands.
 local entering, stands = {[''] = {}}, {}
 for i = 1, #groups, 3 do
-  local names, packed, standing = groups[i], groups[i + 1], groups[i + 2]
+  local names, packed, entries = groups[i], groups[i + 1], groups[i + 2]
   if is_guarded then
-    packed, standing = unwritten(packed, standing)
+    packed, entries = unwritten(packed, entries)
   end
   for name in rankings_of(names) do
     local texts = list_of(entering, name)
     texts[#texts + 1] = packed
   end
-  stands[#stands + 1] = standing
+  stands[#stands + 1] = entries
 end
 for name, texts in pairs(entering) do
   entering[name] = {cmsgpack.unpack(table.concat(texts))}

@@ -110,7 +110,7 @@ class Executor:
         """Return ``use(client, *given)``, with Redis's errors translated.
 
         Retries once if another server has taken over. After a planned failover behind one address, open connections
-        lead to the former primary, now a replica.
+        lead to the former primary, which follows another now.
         """
         try:
             client = self.client

@@ -23,8 +23,8 @@ __all__ = [
     "is_testing",
     "location_of",
     "may_use_redis",
+    "note_project",
     "offer",
-    "remember",
     "require_redis",
     "require_test",
     "sharing",
@@ -34,7 +34,7 @@ _project: set[tuple[tuple[Any, ...], Any]] = set()
 """The location and the prefix, as it was declared, of each of the project's caches when the process started."""
 
 
-def remember() -> None:
+def note_project() -> None:
     """Note the project's Redis. Called once, before a test can change the settings."""
     caches: Any = settings.CACHES
     _project.update((location_of(cache), get_settings().key_prefix) for cache in caches.values())
@@ -83,8 +83,8 @@ def require_redis() -> None:
     if is_testing() and not is_isolated():
         raise NotIsolated(
             f"Tests don't use the Redis of CACHES[{get_settings().redis_alias!r}]. Give them a separate one: use "
-            "the fixture zrank or django_zrank.testing.ZRankTestMixin. Or, if only tests use these settings, set "
-            "ZRANK['TEST_LOCATION'] to the LOCATION of that cache."
+            "the fixture zrank, or the mixin for test cases (Testing, in the docs). Or, if only tests use these "
+            "settings, set ZRANK['TEST_LOCATION'] to the LOCATION of that cache."
         )
 
 

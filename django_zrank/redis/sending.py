@@ -115,9 +115,11 @@ def renew(client: Any, error: Exception) -> bool:
     """Have a client look up its server again after an error. Return False if the request must not be repeated."""
     if has_several(client):
         return bool(client.renew(error))
-    if is_replica := isinstance(error, ReadOnlyError):  # other threads close their connections themselves
+    if has_stepped_down := isinstance(
+        error, ReadOnlyError
+    ):  # other threads close their connections themselves
         client.connection_pool.disconnect(inuse_connections=False)
-    return is_replica
+    return has_stepped_down
 
 
 def is_one_trip(request: Request) -> bool:

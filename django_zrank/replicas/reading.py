@@ -9,7 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ..conf import get_settings
+from ..conf import settings_of
 from ..exceptions import IndexUnavailable, IndexUnhealthy, NotBuilt
 from ..extension import written
 from ..queries.request import Blocking, Call, Request, Swapped
@@ -18,6 +18,7 @@ from ..queries.view import View
 from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.reader import Reader
+from .conf import ReplicaSettings
 from .sending import asend, send
 
 __all__ = ["NoFreshReplica", "Replicas", "asking", "replicas_of", "wrote"]
@@ -119,7 +120,7 @@ class Replicas:
 
     def _is_due(self, now: float) -> bool:
         """Return True if it is time to look at the primary."""
-        return now >= self.looked + min(_LOOK, get_settings().replica_lag / 2)
+        return now >= self.looked + min(_LOOK, settings_of(ReplicaSettings).replica_lag / 2)
 
     def _looking(self, loop: Any) -> Steps[None]:
         """The steps that note the positions that the primaries of all shards have now."""
@@ -139,7 +140,7 @@ class Replicas:
 
     def _forget(self, now: float) -> None:
         """Forget looks that are older than a replica may be."""
-        while self.positions and self.positions[0][0] < now - get_settings().replica_lag:
+        while self.positions and self.positions[0][0] < now - settings_of(ReplicaSettings).replica_lag:
             self.positions.popleft()
 
     def _asking_replica(self, ask: Callable[[Any], Steps[Answer]]) -> Steps[Answer]:

@@ -38,7 +38,8 @@ from rest_framework.viewsets import GenericViewSet
 
 from ..codec.fields import follow
 from ..codec.kinds import kind_of
-from ..conf import get_settings
+from ..combined.conf import FilterSettings
+from ..conf import get_settings, settings_of
 from ..entries import Entry, EntryPage
 from ..exceptions import NotRanked
 from ..index import Band, RankIndex
@@ -710,7 +711,7 @@ class LeaderboardViewSet(IndexViewSet):
         if self.keep_counts is None or build is None:  # no build has been read yet
             return count()
         what = (ranking.index, build, ranking.view, ranking.server, tuple(paths), most)
-        timeout = get_settings().filter_timeout
+        timeout = settings_of(FilterSettings).filter_timeout
         patience = timeout if self.max_wait is None else min(timeout, self.max_wait)
         return _counts.get(what, count, seconds=self.keep_counts, patience=patience)
 

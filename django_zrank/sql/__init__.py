@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from ..codec.facets import Facet
 from ..codec.filters import GROUP, Condition
-from ..conf import get_settings
+from ..conf import settings_of
 from ..declaration import Index
 from ..exceptions import IndexUnavailable
 from ..queries.counts import CountFacet, Size
@@ -33,6 +33,7 @@ from ..queries.steps import Question, Several
 from ..queries.view import View
 from ..recent import Recent
 from ..transactions import reading
+from .conf import SQLSettings
 from .rows import Row, Rows
 from .sampling import sample
 
@@ -83,7 +84,7 @@ def _answer(rows: Rows, question: Any, view: View) -> Any:
     # As in a push; but a caller's own condition means the time zone of the caller.
     zone = timezone.get_current_timezone() if getattr(question, "where", None) else None
     try:
-        with timezone.override(zone), reading(rows.connection, get_settings().database_timeout):
+        with timezone.override(zone), reading(rows.connection, settings_of(SQLSettings).database_timeout):
             return _ANSWERS[type(question)](rows, view, question)
     except OperationalError as error:
         raise IndexUnavailable(f"Index {name!r}: the database failed, too: {error}") from error

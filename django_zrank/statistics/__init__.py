@@ -12,7 +12,7 @@ from ..codec.entry import Entry
 from ..codec.filters import Condition, uncovered
 from ..declaration import Index, Member
 from ..entries import Entries
-from ..exceptions import NotRanked, RankingChanged
+from ..exceptions import NotRanked, ZRankError
 from ..queries.counts import Size
 from ..queries.pages import Page, PageAbove, PageBetween
 from ..queries.positions import Location, Placements
@@ -20,13 +20,17 @@ from ..queries.steps import Answer, Question, Several, Steps
 from ..queries.view import View
 from ..redis.verbs import Batches, async_iterator, async_version, in_batches, verb
 
-__all__ = ["Bin", "FacetStanding", "Gap", "Standing", "Statistics"]
+__all__ = ["Bin", "FacetStanding", "Gap", "RankingChanged", "Standing", "Statistics"]
 
 _BINS: Final = 100
 """The most ranges of a histogram."""
 
 _PAGE: Final = 1000
 """Members of a snapshot that are read in one round trip."""
+
+
+class RankingChanged(ZRankError):
+    """A ranking has changed while a snapshot of it was read."""
 
 
 class Standing(NamedTuple):
@@ -249,7 +253,7 @@ class Statistics(Generic[Member]):
         at the end of a season. 1,000 are read per round trip, and memory use doesn't grow with their number.
 
         Nothing is copied or locked. After the last member, all pages are read again in the same order, and
-        :exc:`~django_zrank.exceptions.RankingChanged` is raised if a page differs. So act on members only when the
+        :exc:`~django_zrank.statistics.RankingChanged` is raised if a page differs. So act on members only when the
         iteration has ended, or in a transaction that the exception rolls back. ``progress`` is called with the number
         of members of each page that is read, so each member counts twice. A change that is undone and made again in the
         meantime may stay unnoticed.

@@ -25,7 +25,7 @@ class Gauges:
     """The state of an index at this moment."""
 
     waiting: int
-    """Marks that wait to be processed, counted up to :data:`MOST_WAITING`."""
+    """Marks that wait to be processed, counted up to 100,000."""
 
     oldest: float
     """Age of the oldest waiting mark in seconds, by the database's clock; 0 if none waits."""
@@ -52,7 +52,7 @@ class Gauges:
     """The holders that can't be reached, or whose status is not HEALTHY."""
 
     reason: str = ""
-    """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; '' if nothing is known to."""
+    """The reason that keeps ``sync_zrank`` from repairing the index, and what to do; empty if nothing does."""
 
 
 def read_gauges(index: Index) -> Gauges:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, overload
 from django.db import Error
 
 from ..codec.units import EXACT, EXACT_LOW
-from ..conf import get_settings
+from ..conf import settings_of
 from ..declaration import Index
 from ..exceptions import IndexUnavailable, NotRanked
 from ..extension import installed
@@ -22,6 +22,7 @@ from ..redis import reader_of
 from ..redis.keys import Keys
 from ..redis.verbs import async_version, verb
 from .changes import CHANGES, Changed, ChangeScores
+from .conf import ScoreSettings
 from .declaration import WriteBehindIndex
 
 __all__ = ["Changing"]
@@ -137,7 +138,7 @@ class Changing:
                 f"member: the index {index.name!r} has shards, and members of several can't be changed at once"
             )
         pairs, faceted = list(changes.items()), bool(index.faceting)
-        keep = math.ceil(get_settings().keep_keys)
+        keep = math.ceil(settings_of(ScoreSettings).keep_keys)
         ask = ChangeScores(index.layout, index.noted_rule, _limits(index), pairs, key, keep, faceted)
         reader = reader_of(holder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -10,12 +10,14 @@ from django.db.models import Q, Subquery
 from django.db.models.functions import Coalesce
 from django.template.defaultfilters import pluralize
 
+from ..conf import settings_of
 from ..extension import Extension, Preceding
 from ..models import Build
 from ..queries.request import Call
 from ..redis.keys import Keys
 from ..store import Health, Store
 from .checks import check_write_behind
+from .conf import ScoreSettings
 from .declaration import WriteBehindIndex
 from .flush import are_lost, flush, reconcile, write_scores
 from .keys import carried_key, pending_key
@@ -81,6 +83,9 @@ class WriteBehind(Extension[WriteBehindIndex]):
             return None
         flush = key.removeprefix(pending_key(keys)).removeprefix(":")
         return Call(DROP_PENDING, (keys.meta, key), (member, flush))
+
+    def expiring(self) -> Mapping[str, tuple[str, float]]:
+        return {"once": ("idempotency keys", settings_of(ScoreSettings).keep_keys)}
 
     def is_behind(self, holder: WriteBehindIndex, store: Store) -> bool:
         return are_lost(holder, store)

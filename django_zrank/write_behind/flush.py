@@ -70,14 +70,15 @@ def flush(
     """Write pending scores of about ``limit`` members to their column, by default all that are pending now. Return the
     number of members.
 
-    Redis returns pending changes as flush *n*, and keeps them. One transaction writes them to the column and notes *n*,
-    if the database still notes *n - 1* under this term. Then Redis settles the flush. If a flush is killed, the next
-    one completes it, under the same number. Several processes may flush at the same time.
+    If a flush is killed, the next one completes it. Several processes may flush at the same time.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if rows stay locked for longer
     than ``patience`` seconds, after all others were written, unless ``skip_locked`` is true; and
     ``TransactionManagementError`` inside a transaction.
     """
+    # Redis returns pending changes as flush n, and keeps them. One transaction writes them to the column and notes n,
+    # if the database still notes n - 1 under this term. Then Redis settles the flush. Until it has, it returns flush n
+    # again.
     refuse_transaction(index.get_using(), "A flush")
     deadline, done = monotonic() + patience, 0
     while True:

@@ -13,7 +13,7 @@ import sys
 from html import escape
 from typing import Any
 
-WIDTH, ROW, TOP, LEFT, RIGHT = 880, 30, 132, 250, 250
+WIDTH, ROW, TOP, SIDE = 480, 30, 124, 28  # narrow: on a phone, too, the text can be read
 INK, GREY, LINE, ABOVE, BELOW, ME = "#1f1d24", "#6a6670", "#dcd9d3", "#0b6b62", "#9a4508", "#3b38a0"
 FONT = 'font-family="system-ui, Segoe UI, Helvetica, Arial, sans-serif"'
 
@@ -26,42 +26,39 @@ def picture(scene: dict[str, Any], players: int) -> str:
     bottom = TOP + ROW * len(opponents)
 
     def x(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (value - level + below) / (below + above)
+        return SIDE + (WIDTH - 2 * SIDE) * (value - level + below) / (below + above)
 
     def text(at: float, y: float, said: str, anchor: str = "middle", **style: str) -> None:
         given = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
         parts.append(f'<text x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}"{given}>{escape(said)}</text>')
 
-    size = f'viewBox="0 0 {WIDTH} {bottom + 92}"'
+    size = f'width="{WIDTH}" height="{bottom + 96}"'
+    head = f'xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH} {bottom + 96}" role="img"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="15" fill="{INK}" {FONT}>',
+        f'<svg {head} font-size="16" fill="{INK}" {FONT}>',
         f"<title>{len(opponents)} opponents near level {level}</title>",
-        f'<rect width="{WIDTH}" height="{bottom + 92}" rx="10" fill="#fbfaf7"/>',
+        f'<rect {size} rx="10" fill="#fbfaf7"/>',
     ]
-    text(
-        WIDTH / 2,
-        44,
-        f"{len(opponents)} random opponents near level {level}",
-        font_size="22",
-        font_weight="600",
-    )
-    text(WIDTH / 2, 74, f"for {me['name']}, rank {me['rank']:,} of {players:,}", fill=GREY)
+    title = f"{len(opponents)} random opponents near level {level}"
+    text(WIDTH / 2, 42, title, font_size="22", font_weight="600")
+    text(WIDTH / 2, 70, f"for {me['name']}, rank {me['rank']:,} of {players:,}", fill=GREY)
     for tick in range(level - below, level + above + 1, 5):
-        parts.append(f'<path d="M{x(tick):.1f} {TOP - 14}V{bottom}" stroke="{LINE}"/>')
+        parts.append(f'<path d="M{x(tick):.1f} {TOP - 18}V{bottom}" stroke="{LINE}"/>')
         text(x(tick), bottom + 22, str(tick), fill=GREY)
     for number, one in enumerate(opponents):
         y = TOP + ROW * number + ROW / 2 - 8
         is_above = one["rank"] < me["rank"]
-        colour, end = (ABOVE, x(one["level"])) if is_above else (BELOW, x(one["level"]))
+        colour, end = ABOVE if is_above else BELOW, x(one["level"])
         parts.append(f'<path d="M{x(level):.1f} {y:.1f}H{end:.1f}" stroke="{colour}" stroke-width="2"/>')
         parts.append(f'<circle cx="{end:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>')
-        outside = WIDTH - RIGHT + 16 if is_above else LEFT - 16
-        text(outside, y + 5, f"{one['name']}, level {one['level']}", "start" if is_above else "end")
+        # The name on the side where the line isn't.
+        text(x(level) + (-12 if is_above else 12), y + 5, one["name"], "end" if is_above else "start")
     parts.append(f'<path d="M{x(level):.1f} {TOP - 24}V{bottom}" stroke="{ME}" stroke-width="3"/>')
-    parts.append(f'<path d="M{LEFT} {bottom}H{WIDTH - RIGHT}" stroke="{INK}" stroke-width="1.5"/>')
+    parts.append(f'<path d="M{SIDE} {bottom}H{WIDTH - SIDE}" stroke="{INK}" stroke-width="1.5"/>')
     half = sum(one["rank"] < me["rank"] for one in opponents)
-    said = f"{half} ranked above, {len(opponents) - half} below, from {scene['candidates']:,} players within "
-    text(WIDTH / 2, bottom + 62, f"{said}{below} levels. Friends are left out.", fill=GREY)
+    said = f"{half} ranked above, {len(opponents) - half} below, out of {scene['candidates']:,}"
+    text(WIDTH / 2, bottom + 54, f"{said} players", fill=GREY)
+    text(WIDTH / 2, bottom + 77, f"within {below} levels. Friends are left out.", fill=GREY)
     return "\n".join([*parts, "</svg>", ""])
 
 

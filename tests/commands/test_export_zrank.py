@@ -19,9 +19,9 @@ from django.core.management.base import CommandError
 from redis import Redis
 
 from django_zrank import RankIndex
-from django_zrank.exceptions import RankingChanged
 from django_zrank.management.base import ProgressCommand
 from django_zrank.redis import reader_of
+from django_zrank.statistics import RankingChanged
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.testing import disable_sync

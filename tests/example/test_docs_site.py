@@ -26,9 +26,12 @@ for (const one of document.querySelectorAll("article pre > code, article .md-typ
         found.push(one.textContent.trim().slice(0, 80));
 for (const one of document.querySelectorAll("article td code, article th code"))
     if (one.getClientRects().length > 1 && !/\\s/.test(one.textContent)) found.push(one.textContent);
+for (const one of document.querySelectorAll("article p"))
+    if (/\\n\\s*([-*|]|\\d+\\.) /.test(one.textContent)) found.push(one.textContent.trim().slice(0, 80));
 return found;
 """
-"""What can't be read in full: blocks that are cut off, identifiers in tables that are broken into lines."""
+"""What can't be read as it was meant: blocks that are cut off, identifiers in tables that are broken into lines, lists
+and tables that became part of a paragraph."""
 
 
 class Quiet(SimpleHTTPRequestHandler):

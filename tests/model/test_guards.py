@@ -18,11 +18,11 @@ from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Build, Mark
 from django_zrank.redis import reader
 from django_zrank.store import Store
-from django_zrank.sync.flush import flush
 from django_zrank.sync.health import Status, examine, examine_holder, repair
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind.flush import flush
 from tests.model.baton import Actor, passed_on
 from tests.model.broken import BROKEN
 from tests.model.page import title

@@ -51,7 +51,7 @@ print(PlayerRank.ranking.count())
 
 
 FLUSH = """
-from django_zrank.sync.flush import flush
+from django_zrank.write_behind.flush import flush
 from players.models import Player
 from players.zrank import PlayerRank
 row = Player.objects.order_by("level").first()

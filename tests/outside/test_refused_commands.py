@@ -31,8 +31,8 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_zrank import RankIndex, register
 from django_zrank.exceptions import ZRankError
 from django_zrank.registry import registry
-from django_zrank.sync.flush import flush
 from django_zrank.testing import reset
+from django_zrank.write_behind.flush import flush
 from tests.dumps import dump, restore
 from tests.scripts import FOLDERS, every_script, preceded_scripts, variants
 from tests.servers import RedisServer

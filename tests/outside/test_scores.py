@@ -18,8 +18,8 @@ from redis import Redis
 
 from django_zrank import IndexUnavailable, RankIndex
 from django_zrank.registry import registry
-from django_zrank.sync.flush import flush
 from django_zrank.sync.watch import sync
+from django_zrank.write_behind.flush import flush
 from tests.testapp.models import Video
 
 pytestmark = [

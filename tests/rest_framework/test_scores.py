@@ -18,8 +18,8 @@ from rest_framework.throttling import UserRateThrottle
 
 from django_zrank.registry import registry
 from django_zrank.rest_framework import IsOwner, ScoreViewSet
-from django_zrank.sync.flush import flush
 from django_zrank.testing import sync_now
+from django_zrank.write_behind.flush import flush
 from tests.rest_framework.schemas import generate
 from tests.servers import free_port
 from tests.sync.conftest import use_redis

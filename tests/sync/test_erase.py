@@ -19,13 +19,14 @@ from redis import Redis
 from django_zrank import RankIndex
 from django_zrank.builds import recorded
 from django_zrank.combined import making
-from django_zrank.exceptions import Busy, FilterNotReady, StillRanked
+from django_zrank.erase import StillRanked
+from django_zrank.exceptions import Busy, FilterNotReady
 from django_zrank.models import SEVERAL, Batch, Build, Job, Mark
 from django_zrank.store import Change, Store
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.write_behind.extension import WriteBehind
+from django_zrank.write_behind.flush import flush
 from django_zrank.write_behind.store import PendingStore
 from tests.keyspace import whole
 from tests.testapp.methods import KEEPING

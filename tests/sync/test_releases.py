@@ -21,7 +21,7 @@ from redis import Redis
 
 from django_zrank import RankIndex, declaration
 from django_zrank.capture import triggers
-from django_zrank.exceptions import NotBuilt, StillRanked
+from django_zrank.exceptions import NotBuilt, ZRankError
 from django_zrank.models import Build, Capture, Mark
 from django_zrank.queries.counts import Size
 from django_zrank.queries.draws import Draw
@@ -305,7 +305,7 @@ def test_the_time_zone_of_a_request_moves_no_row(zrank: Redis, transactional_db:
         assert OfTheYear.ranking.count() == 1
         assert not verify(index).drift
         assert answer_by_sql(index, (), Size(), View(index.layout)) == 1
-        with pytest.raises(StillRanked):
+        with pytest.raises(ZRankError, match="still ranked"):
             OfTheYear.erase(ticket)
 
 

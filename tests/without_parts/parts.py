@@ -88,7 +88,7 @@ PARTS: Final = {
             "tests/test_kinds.py",
         ),
         r"zrank\.sql\b|by_sql|by SQL|database_timeout",
-        ((_INDEX, 'fallbacks["database"]'),),
+        ((_INDEX, 'fallbacks["database"]'), (_INDEX, 'settings["sql"]')),
     ),
     "cluster": Part(
         ("django_zrank/cluster", "tests/test_cluster.py", "tests/parts/shards/test_cluster.py"),
@@ -97,7 +97,7 @@ PARTS: Final = {
     "replicas": Part(
         ("django_zrank/replicas", "tests/parts/shown/test_replicas.py", "tests/test_replicas.py"),
         r"\b[Rr]eplicas?\b|[Rr]eplica_|Replicas?\b",
-        ((_INDEX, 'sources["replica"]'),),
+        ((_INDEX, 'sources["replica"]'), (_INDEX, 'settings["replicas"]')),
     ),
     "combined": Part(
         (
@@ -108,8 +108,12 @@ PARTS: Final = {
             "tests/test_ceiling_of_reads.py",
         ),
         r"zrank\.combined\b|CombinedView|\b(CombinedFilter|Clause)\b|[Cc]ombined_filters?_|make_combined|deal_tested|gathered"
-        r"|FilterNotReady|max_scan|max_combined_filter|filter_timeout",
-        ((_INDEX, "combined_filters.append"),),
+        r"|max_scan|max_combined_filter|filter_timeout",
+        (
+            (_INDEX, "combined_filters.append"),
+            (_INDEX, 'settings["combined"]'),
+            (_INDEX, 'extensions["combined"]'),
+        ),
     ),
     "dense": Part(
         ("django_zrank/dense", "tests/parts/dense"),
@@ -176,7 +180,6 @@ PARTS: Final = {
     "write_behind": Part(
         (
             "django_zrank/write_behind",
-            "django_zrank/sync/flush.py",
             "tests/model/broken.py",
             "tests/model/test_code.py",
             "tests/model/test_guards.py",
@@ -197,6 +200,7 @@ PARTS: Final = {
             (_INDEX, "import WriteBehindIndex"),
             (_INDEX, "    WriteBehindIndex[Member],"),
             (_INDEX, 'extensions["write_behind"]'),
+            (_INDEX, 'settings["write_behind"]'),
             (_SCORES, "import Changing"),
             (_SCORES, "    Changing,"),
         ),

@@ -7,10 +7,10 @@ local function digits_after(name, info)
 end
 
 -- The identity of the server: its process and its replication history, 'run_id/master_replid'. A restart changes the
--- first, a promotion or a full resync the second. Then true if it is a replica; and true if its history has no predecessor,
--- as after the first replica of a primary has attached.
+-- first, a promotion or a full resync the second. Then true if it is a primary; and true if its history has no predecessor,
+-- as after a primary is followed for the first time.
 local function identity()
   local info = redis.call('INFO', 'server', 'replication')
   return digits_after('run_id:', info) .. '/' .. digits_after('master_replid:', info),
-    string.find(info, 'role:slave', 1, true) ~= nil, string.find(info, 'master_replid2:0000000000', 1, true) ~= nil
+    string.find(info, 'role:slave', 1, true) == nil, string.find(info, 'master_replid2:0000000000', 1, true) ~= nil
 end

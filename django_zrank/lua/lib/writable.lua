@@ -12,9 +12,9 @@ local function require_writable(meta, build, ...)
   end
   local now = clock()
   if math.abs(now - (identified or 0)) > 1000 then
-    local server, is_replica = identity()
-    if is_replica then
-      error(redis.error_reply('READONLY the server is a replica'))
+    local server, is_primary = identity()
+    if not is_primary then
+      error(redis.error_reply('READONLY the server is not a primary'))
     elseif server ~= trusted then
       error(redis.error_reply('UNHEALTHY the server is not the trusted one'))
     end

@@ -21,8 +21,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 from django.utils.duration import duration_iso_string
 
-from ...exceptions import RankingChanged
 from ...ranking import Ranking
+from ...statistics import RankingChanged
 from ..base import ProgressCommand
 
 _COLUMNS = ("rank", "pk", "score")

@@ -29,7 +29,6 @@ from django_zrank.queries.counts import Size
 from django_zrank.queries.view import View
 from django_zrank.sync import marks
 from django_zrank.sync.drain import drain
-from django_zrank.sync.flush import flush
 from django_zrank.sync.push import forget as forget_build
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
@@ -40,6 +39,7 @@ from django_zrank.windows.extension import Windows
 from django_zrank.windows.lookup import MOMENT
 from django_zrank.windows.store import WindowStore
 from django_zrank.windows.sweep import now_of, sweep
+from django_zrank.write_behind.flush import flush
 from tests.parts.windows.clock import database_clock
 from tests.rankings import answer_by_sql
 from tests.sync.interruptions import just_before

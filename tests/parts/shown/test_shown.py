@@ -413,7 +413,7 @@ def test_erasing_a_member_leaves_none_of_its_values(
 def test_scores_that_begin_in_redis_keep_the_values(
     declare: Declare, rows: list[Competitor], facets: tuple[str, ...]
 ) -> None:
-    from django_zrank.sync.flush import flush
+    from django_zrank.write_behind.flush import flush
 
     index = declare(Competitor, "-points", shown=("region", "lost"), facets=facets, write_behind="increment")
     sync(index)
