@@ -51,7 +51,7 @@ WRITE = ["begin_write", "apply_changes"]
 @pytest.fixture(autouse=True)
 def nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where triggers don't tell of marks: ``test_told.py`` has the connections that they tell."""
-    monkeypatch.setattr("django_zrank.capture.told.take", lambda connection: None)
+    monkeypatch.setattr("django_zrank.capture.told.heard", lambda connection: None)
     monkeypatch.setattr("django_zrank.capture.told.listen", lambda connection: None)
 
 
