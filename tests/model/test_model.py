@@ -9,9 +9,9 @@ import pytest
 
 from tests.model.broken import BROKEN
 from tests.model.cases import CASES, GUARDS, HISTORIES, LOST, SHOWN_BY
-from tests.model.page import counterexample, history, line
+from tests.model.page import PATH, counterexample, history, line
 
-PAGE = Path(__file__).with_name("README.md").read_text()
+PAGE = PATH.read_text()
 
 LONG = ("term", "history", "pieces", "idle watcher", "abandoned", "late reads", "older tokens")
 """Guards whose counterexamples take long to find."""
@@ -50,7 +50,9 @@ def test_every_guard_is_listed() -> None:
     source = "".join(Path(__file__).with_name(name).read_text() for name in ("sync.py", "scores.py"))
     named = set(re.findall(r'has\("([^"]+)"\)', source))
     assert named == set(GUARDS)
-    assert f"For {len(BROKEN)} of the {len(GUARDS)} rules" in PAGE
+    assert (
+        f"For {len(BROKEN)} of the {len(GUARDS)} rules" in Path(__file__).with_name("README.md").read_text()
+    )
 
 
 def test_every_run_is_about_something_that_may_happen() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.model.page import PATH
 from tests.model.together import GUARDS, RUNS, Model, line, lines
 
-PAGE = Path(__file__).with_name("README.md").read_text()
+PAGE = PATH.read_text()
 
 
 @pytest.mark.parametrize(
