@@ -177,7 +177,9 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for node in nodes
         if isinstance(node, ast.Assign) and re.match(r"[A-Z]\w* = tuple\[", ast.unparse(node))
     ]
-    assert {name for name, count in Counter(classes + aliases).items() if count > 1} == {*NAMESAKES}
+    several = {name for name, count in Counter(classes + aliases).items() if count > 1}
+    assert several <= {*NAMESAKES}
+    assert several == {*NAMESAKES} or not all(part.is_there for part in PARTS.values())
 
 
 OF_PARTS = {
