@@ -45,7 +45,7 @@ complaints += [
 ]
 if set(urls) != ({"Documentation", "Changelog", "Source", "Issues"} if repository else set()):
     complaints.append(f"URLs: {urls}")
-if bool(targets) != bool(repository) or len(text) < 0.9 * len(readme):
+if bool(targets) != bool(repository) or len(text) < 0.9 * len(links.sub("", readme)):
     complaints.append("the README is not the project's")
 
 print(f"{wheel.name}: {len(shipped)} files of the package, {len(targets)} links, {len(urls)} URLs")
