@@ -148,7 +148,7 @@ def _check_tests(alias: str, config: dict[str, Any]) -> Iterator[CheckMessage]:
         yield checks.Warning(message, hint=hint, id="zrank.W020")
     if is_testing() and registry.all() and get_settings().auto_sync and not (is_isolated() or is_offered()):
         message = "These tests use no separate Redis, so the rows that they save aren't ranked."
-        hint = "Give tests that read rankings one (Testing, in the docs), or silence this."
+        hint = "Give one to tests that read rankings, as Testing in the docs shows; or silence this check."
         yield checks.Warning(message, hint=hint, id="zrank.W021")
 
 
@@ -654,7 +654,7 @@ def _check_parameters(index: RankIndex) -> Iterator[CheckMessage]:
         (sql, first), second = compiled(index), compiled(index)
     except Error:  # the database is needed to compile it, and can't be reached
         return
-    hint = "Compare columns alone. Rolling windows, in the docs, rank by the last seven days."
+    hint = "Use values that stay the same. To rank by the last seven days, see Rolling windows in the docs."
     if (sql, first) != second:
         message = ".get_queryset() differs from one call to the next: it depends on the time, or on chance."
         yield error(type(index), message, hint, "zrank.E041")

@@ -23,7 +23,7 @@ TELL: Final = (
 
 
 class _Listener:
-    """What one connection of the driver was told."""
+    """The messages to one connection of the driver."""
 
     def __init__(self) -> None:
         self.was_asked = False
@@ -71,11 +71,11 @@ def take(connection: BaseDatabaseWrapper, before: int | None = None) -> bool | N
 def listen(connection: BaseDatabaseWrapper) -> None:
     """Have the triggers tell this connection from now on, if it does so a second time: many serve one request only.
 
-    Not behind a pooler, which may lead each transaction to another session, nor in a transaction, whose end might take
-    the setting back."""
+    Not behind a pooler, which may lead each transaction to another session, nor in a transaction, or with autocommit
+    off: a rollback would take the setting back, and silence would pass for "no marks"."""
     driver: Any = connection.connection
     is_able = connection.vendor == "postgresql" and hasattr(driver, "add_notice_handler")  # Psycopg 3
-    if not is_able or connection.in_atomic_block:
+    if not is_able or connection.in_atomic_block or not connection.get_autocommit():
         return
     listener = _listeners.get(driver)
     if listener is None:
@@ -91,4 +91,5 @@ def listen(connection: BaseDatabaseWrapper) -> None:
                 [driver.info.backend_pid],
             )
             listener.is_told = cursor.fetchone() is not None
-        driver.add_notice_handler(listener)
+        if listener.is_told:
+            driver.add_notice_handler(listener)

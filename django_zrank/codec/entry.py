@@ -33,8 +33,8 @@ class Entry(NamedTuple):
 
     rank: int | None
     """1 is best. ``ranking_method`` ranks members that are equal in every criterion. None for recommendations under
-    filters that no facet covers, where each rank would cost a look-up. Where a draw didn't return the
-    ranks of recommendations, they are fetched when the first one is used."""
+    filters that no facet covers, where each rank would cost a look-up. If a draw doesn't return the ranks of
+    recommendations, they are fetched when the first one is used."""
 
     values: tuple[Any, ...]
     """The values of all criteria, each in its field's own type."""

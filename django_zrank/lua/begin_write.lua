@@ -7,8 +7,9 @@
 -- ARGV  lease    seconds after which a silent rebuild counts as dead, and is given up here
 -- Returns {build, building, token, term, newest, 1 or 0 for a watcher}, each text '' if missing; the error NOTBUILT if
 --         the index was never built; the error UNHEALTHY if the server, or its history, is not the trusted one,
---         and may have lost writes; the error READONLY if the server is not a primary. The token is a fencing token, the version of the newest
---         write: apply_changes.lua refuses members that were written since. 'newest' is the newest trace (lib/traces.lua).
+--         and may have lost writes; the error READONLY if the server is not a primary. The token is a fencing token, the
+--         version of the newest write: apply_changes.lua refuses members that were written since. 'newest' is the newest
+--         trace (lib/traces.lua).
 -- Cost  O(1).
 
 local meta, doomed, watcher = KEYS[1], KEYS[2], KEYS[3]

@@ -121,9 +121,8 @@ def renew(client: Any, error: Exception) -> bool:
     """Have a client look up its server again after an error. Return False if the request must not be repeated."""
     if has_several(client):
         return bool(client.renew(error))
-    if has_stepped_down := isinstance(
-        error, ReadOnlyError
-    ):  # other threads close their connections themselves
+    # Other threads close their connections themselves.
+    if has_stepped_down := isinstance(error, ReadOnlyError):
         client.connection_pool.disconnect(inuse_connections=False)
     return has_stepped_down
 

@@ -18,9 +18,9 @@ __all__ = ["attaching", "followed"]
 
 Answer = TypeVar("Answer")
 
-_READING: Final = {
-    *("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby")
-}
+_READING: Final = frozenset(
+    ("count_before", "deal", "deal_tested", "read_page", "read_placements", "read_ranks", "sample_nearby")
+)
 """The scripts that return members, or take those that an answer has."""
 
 READ_BEST: Final = Script("read_best", __package__)

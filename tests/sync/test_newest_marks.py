@@ -220,6 +220,11 @@ def test_a_related_row(round_trips: list[str]) -> None:
     for row in (account, account.club, profile):
         row.save()
     assert round_trips == []
+    assert_changes_are_pushed(account, profile)
+
+
+def assert_changes_are_pushed(account: Account, profile: Profile) -> None:
+    """Check that saves of rows that a member is related to are pushed."""
     profile.points = 6
     profile.save()
     assert contents(AccountRank) == {str(account.pk): 6}

@@ -15,11 +15,13 @@ from django.test.utils import CaptureQueriesContext
 from django_zrank.capture import told
 from django_zrank.models import Mark
 from django_zrank.sync import signal_handlers
+from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
 from tests.sync.conftest import Clock
-from tests.sync.mirror import assert_mirrors, contents
+from tests.sync.mirror import assert_mirrors
+from tests.sync.test_newest_marks import assert_changes_are_pushed
 from tests.testapp.models import Account, Club, Player, Profile
-from tests.testapp.zrank import AccountRank, PlayerAscending, PlayerRank
+from tests.testapp.zrank import PlayerAscending, PlayerRank
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -154,12 +156,7 @@ def test_a_related_row(player: Player) -> None:
         row.save()  # what was told of the rows before
     for row in (account, account.club, profile):
         assert len(statements(row.save)) <= 2  # with its parent's
-    profile.points = 6
-    profile.save()
-    assert contents(AccountRank) == {str(account.pk): 6}
-    account.club.is_open = False
-    account.club.save()
-    assert contents(AccountRank) == {}
+    assert_changes_are_pushed(account, profile)
 
 
 def test_each_second_one_save_asks(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +183,20 @@ def test_a_large_statement_and_an_emptied_table(player: Player) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {connection.ops.quote_name(Player._meta.db_table)} CASCADE")
     assert told.take(connection) is True
+
+
+def test_a_session_whose_settings_are_reset_leaves_its_changes_to_the_worker(player: Player) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("RESET ALL")
+    try:
+        player.level = 6
+        player.save()
+        assert Mark.objects.exists()
+        for index in (PlayerRank, PlayerAscending):
+            sync(index)
+        assert_mirrors(PlayerRank, PlayerAscending)
+    finally:
+        connection.close()
 
 
 # Connections that aren't told
@@ -221,6 +232,20 @@ def test_a_pool_that_resets_its_sessions(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setitem(connection.settings_dict, "OPTIONS", {"pool": {"reset": print}})
         for _ in range(3):
             told.listen(connection)
+    assert told.take(connection) is None
+
+
+def test_with_autocommit_off_nobody_begins_to_listen() -> None:
+    """A rollback would take the setting back, and what is changed afterwards would pass for unchanged."""
+    connection.close()
+    Player.objects.create(level=5)
+    transaction.set_autocommit(False)
+    try:
+        for _ in range(3):
+            told.listen(connection)
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
     assert told.take(connection) is None
 
 

@@ -12,30 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from django_zrank import RankIndex
 from django_zrank.remember.memory import remembered_key
 from tests.populations import fill, populate
-from tests.test_asking import row, spread
-from tests.test_ranking import CompetitorRank
-from tests.testapp.models import Player
+from tests.test_asking import Filtered, FilteredTied, PlayerIndex, row, spread
 
 pytestmark = pytest.mark.usefixtures("zrank")
-
-
-class PlayerIndex(RankIndex):
-    name = "remembering"
-    model = Player
-    order = ("-level",)
-    band = 10
-
-
-class Filtered(CompetitorRank):
-    name = "remembering-filtered"
-
-
-class FilteredTied(CompetitorRank):
-    name = "remembering-filtered-tied"
-    order = ("-points", "lost")
 
 
 def test_those_shown_are_not_shown_again_until_nobody_else_is_left(zrank: Redis) -> None:
