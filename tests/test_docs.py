@@ -485,7 +485,14 @@ def test_commands_metrics_and_messages_use_the_words_of_the_pages() -> None:
         for of in (Gauges, Erased, Report, Example)
         for name in inspect.get_annotations(of)
     }
-    assert len(said) > 400
+    said |= {(name, inspect.getdoc(named) or "") for name, named in documented()}
+    said |= {
+        (f"{name}.{member}", inspect.getdoc(value) or "")
+        for name, named in documented()
+        for member, value in getattr(named, "__dict__", {}).items()
+        if inspect.isfunction(value) and not member.startswith("_")
+    }
+    assert len(said) > 600
     assert [(where, text) for where, text in said if OTHERS.search(text)] == []
 
 
