@@ -91,4 +91,4 @@ class RankIndex(
     """The ranking of all members: ``PlayerRank.ranking.recommend(player)``."""
 
     scores: ClassVar[_ScoresAccessor] = _ScoresAccessor()
-    """Changes that begin in Redis: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""
+    """Changes made in Redis first: ``increment(player)`` with ``write_behind``, ``touch(player)`` with ``idle``."""

@@ -37,7 +37,6 @@ _GAUGES: Final = {
     "zrank_lag_seconds": "Age of the oldest waiting change",
     "zrank_pending_scores": "Members whose scores have changed in Redis, but not yet in their column",
     "zrank_flush_lag_seconds": "Time for which scores have been pending",
-    "zrank_term": "The current term",
     "zrank_live_build_info": "1 for the live build",
     "zrank_shard_unhealthy": "1 for a shard that can't be reached, or whose status is not HEALTHY",
     "zrank_breaker_open": "1 while this process skips pushes, after one has failed",
@@ -98,7 +97,6 @@ def _add_gauges(families: dict[str, Metric], name: str, gauges: Gauges) -> None:
         "zrank_members": gauges.members,
         "zrank_pending_scores": gauges.pending,
         "zrank_flush_lag_seconds": gauges.lag,
-        "zrank_term": gauges.term,
         "zrank_healthy": gauges.status is Status.HEALTHY,
     }
     for family, value in values.items():

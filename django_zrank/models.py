@@ -134,7 +134,7 @@ class Batch(models.Model):
         indexes = [models.Index(fields=["index", "term", "version"], name="zrank_batch_version")]
 
     def __str__(self) -> str:
-        return f"{self.index}: {len(self.marks)} marks at {self.version} of term {self.term}"
+        return f"{self.index}: {len(self.marks)} marks at {self.term}.{self.version}"
 
 
 class Build(models.Model):
@@ -221,8 +221,8 @@ class Capture(models.Model):
 
 TABLES: Final[dict[str, Any]] = {
     "builds": Build,
-    "batches": Batch,
+    "applied writes": Batch,
     "marks": Mark,
 }
-"""The tables whose rows belong to one index, by the plurals of their names; parts add theirs. They are cleared from the
-last to the first: an index that is gone is found by its builds."""
+"""The tables whose rows belong to one index, by what commands call them, in the plural; parts add theirs. They are
+cleared from the last to the first: an index that is gone is found by its builds."""

@@ -216,7 +216,7 @@ class Ranking(
         ``remember``: the time for which the drawn members are not drawn for ``member`` again. When no others are left,
         those shown longest ago come first. The last 1,000 are remembered. See :meth:`forget`.
 
-        ``where``: a condition that only the database can test. Members are drawn in growing batches, with one round
+        ``where``: a condition that only the database can test. Members are drawn in growing numbers, with one round
         trip and one query each, until ``n`` pass, nobody is left, or 5,000 have been tried. In the last case, fewer
         than ``n`` may be returned. ``where`` can't be combined with ``remember``.
 

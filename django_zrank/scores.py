@@ -1,4 +1,4 @@
-"""Changes that begin in Redis: ``PlayerRank.scores``."""
+"""Changes that are made in Redis first: ``PlayerRank.scores``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Scores(
     Changing,
     Touching,
 ):
-    """Changes that begin in Redis, of an index that declares what may change there.
+    """Changes that are made in Redis first, of an index that declares what may change there.
 
     A change is ranked when the call returns, and written to the column within seconds. It is not part of a
     transaction: a rollback doesn't undo it. Every method raises :exc:`~django_zrank.IndexUnavailable` if Redis can't be

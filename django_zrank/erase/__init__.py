@@ -33,8 +33,7 @@ class Erased:
 
     remains: dict[str, datetime | None] = field(default_factory=dict)
     """The kinds of places that still hold the primary key, and until when. None means that the member must be erased
-    again: after the running rebuild for ``versions`` (the log of newest writes) and ``former shards``, and after a
-    drain for ``marks``."""
+    again: after the running rebuild for ``newest writes`` and ``former shards``, and after a drain for ``marks``."""
 
 
 class Erasing:

@@ -107,7 +107,7 @@ def erase(index: Index, member: Any) -> Erased:
     for failure in step.failed.values():
         raise failure
     if removed["building"]:
-        remains["versions"] = None
+        remains["newest writes"] = None
     for one in installed().values():
         for kind, (what, seconds) in one.expiring().items():
             if removed[kind]:
@@ -126,7 +126,7 @@ def erase(index: Index, member: Any) -> Erased:
         if any(via in OF_MEMBERS and any(map(is_member, named_by(via, text))) for via, text in marks)
     ]
     if kept:
-        remains["batches"] = max(kept) + timedelta(seconds=settings.keep_marks)
+        remains["applied writes"] = max(kept) + timedelta(seconds=settings.keep_marks)
     erased.removed = {kind: removed[kind] for kind in _KINDS if removed[kind]}
     return erased
 

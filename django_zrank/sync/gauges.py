@@ -45,9 +45,6 @@ class Gauges:
     build: str = field(default="", compare=False)
     """The live build that the database has recorded; that of its first shard."""
 
-    term: int = field(default=0, compare=False)
-    """A number that rises whenever another Redis server becomes the trusted one; the highest of its shards."""
-
     unwell: tuple[str, ...] = ()
     """The shards that can't be reached, or whose status is not HEALTHY."""
 
@@ -57,7 +54,7 @@ class Gauges:
 
 def read_gauges(index: Index) -> Gauges:
     """Read the gauges of an index. Each shard takes a few small queries and two round trips to Redis."""
-    waiting, rows = waiting_marks(index), [recorded(holder) for holder in index.holders]
+    waiting = waiting_marks(index)
     first = waiting.order_by("id").annotate(now=Now()).values_list("at", "now").first()
     step = InStep(index.holders)
     looks = step.each(index.holders, _look)
@@ -71,8 +68,7 @@ def read_gauges(index: Index) -> Gauges:
         status=status,
         pending=sum(pending) if is_complete else None,
         lag=max(lags, default=0.0),
-        build=rows[0].build,
-        term=max(row.term for row in rows),
+        build=recorded(index.holders[0]).build,
         unwell=tuple(
             holder.name
             for holder in index.holders

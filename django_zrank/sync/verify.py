@@ -599,11 +599,11 @@ class _Comparison:
         if not self.is_own(member):
             reasons.append(f"in {self.holder.name}, which doesn't hold it")
         if row and also & {*lacking, b""}:
-            reasons.append("other tie bytes")
+            reasons.append("other tie-breakers")
         if row and row[1]:
             held, attachment_of = there[_MEMBERSHIPS, member], self.layout.attachment_of
             if held is None:
-                reasons.append("no membership")
+                reasons.append("no record of its facets")
             elif attachment_of(held) != attachment_of(row[1]):
                 reasons.append("other attached values")
         for what, names in (("not in", lacking - also), ("also in", also - lacking - {b""})):

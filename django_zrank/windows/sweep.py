@@ -43,7 +43,7 @@ def sweep(index: Index, *, limit: int | None = None, patience: float = PATIENCE)
     Raises :exc:`~django_zrank.IndexUnavailable`; :exc:`~django_zrank.exceptions.Busy` if the marks can't be
     written for longer than ``patience`` seconds; and ``TransactionManagementError`` inside a transaction.
     """
-    refuse_transaction(index.get_using(), "A sweep")
+    refuse_transaction(index.get_using(), "Looking for members that have left a window")
     windows, using = windows_of(index), index.get_using()
     if not windows or now_of(index) is None:
         return 0

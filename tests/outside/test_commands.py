@@ -139,7 +139,7 @@ NOUNS = {
     "group": "groups",
     "list": "lists",
     "ranking": "rankings",
-    "batch": "batches",
+    "applied write": "applied writes",
     "build": "builds",
 }
 
@@ -148,7 +148,7 @@ NOUNS = {
 @pytest.mark.usefixtures("_some")
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
-    """Every command about one member, one mark, one group, one batch, and about two."""
+    """Every command about one member, one mark, one group, one write, and about two."""
     Nickname.objects.all().delete()
     said = run("rebuild_zrank", "nickname", "--dry-run")
     for number in range(count):
@@ -178,7 +178,7 @@ def test_one_thing_is_not_called_several(zrank: Redis, count: int) -> None:
         zrank.set(f"zrank:{{nobodys}}:remembered:{number}", "")
     said += run("prune_zrank", "nobodys", "--dry-run") + run("prune_zrank", "nobodys")
     # Numbers of seconds have a point.
-    counts = re.findall(r"(?<![-\d.:])(\d+) ([a-z]+)", said)
+    counts = re.findall(r"(?<![-\d.:])(\d+) ((?:applied )?[a-z]+)", said)
     assert {word for _, word in counts} >= {*(NOUNS if count == 1 else NOUNS.values())} - {
         "rankings",
         "builds",

@@ -137,8 +137,8 @@ def test_no_trace_is_left(tickets: type[RankIndex], zrank: Redis) -> None:
     assert removed["remembered"] == 9  # lists of others; its own went when it left
     assert removed["touched"] == 1
     assert removed["marks"] in (1, 2, 3)  # those of the deletion and of a flush may wait, too
-    assert erased.remains.keys() == {"batches", "idempotency keys"}
-    until = erased.remains["batches"]
+    assert erased.remains.keys() == {"applied writes", "idempotency keys"}
+    until = erased.remains["applied writes"]
     assert until
     assert timedelta(minutes=58) < until - timezone.now() <= timedelta(hours=1)
     assert flush(tickets.instance()) == 0
@@ -201,7 +201,7 @@ def test_during_a_rebuild(tickets: type[RankIndex], zrank: Redis, elsewhere: Cal
     rebuild(tickets.instance(), progress=erase, batch_size=10)
     erased, keys = found
     assert erased.removed["rankings"] >= 2
-    assert erased.remains["versions"] is None
+    assert erased.remains["newest writes"] is None
     assert {key.split("}:")[1] for key in keys} == {"recent"}
     assert_mirrors(tickets)
     assert tickets.erase(MEMBER).removed == {}
@@ -329,4 +329,4 @@ def test_marks_that_name_others_too_keep_those(declare: Declare) -> None:
     erased = index.erase(MEMBER)
     assert {mark.member for mark in Mark.objects.all()} == {str(other.pk)}
     assert rows_with(*SPELLINGS) == {"Batch"}
-    assert "batches" in erased.remains
+    assert "applied writes" in erased.remains

@@ -256,7 +256,7 @@ def test_what_is_wrong_is_said(zrank: Redis) -> None:
     why = {example.member: example.why for example in verify(INDEX).different.examples}
     assert why[one] == f"not in {shared}"
     assert why[two] == "also in region:atlantis"
-    assert why[three] == "no membership"
+    assert why[three] == "no record of its facets"
 
 
 NOBODY = [

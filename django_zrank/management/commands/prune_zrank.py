@@ -7,7 +7,6 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
-from ...models import TABLES
 from ...sync.leftovers import Leftover, find_departed, find_leftovers, leave, prune
 from ..base import ZRankCommand
 
@@ -66,6 +65,6 @@ class Command(ZRankCommand):
             self.report_rows(left.index, alias, rows, done)
 
     def report_rows(self, name: str, alias: str, rows: dict[str, int], done: str) -> None:
-        nouns = {"triggers": "trigger", **{what: one._meta.verbose_name for what, one in TABLES.items()}}
-        counts = ", ".join(f"{count} {nouns[what] if count == 1 else what}" for what, count in rows.items())
+        nouns = ((count, what.removesuffix("s") if count == 1 else what) for what, count in rows.items())
+        counts = ", ".join(f"{count} {noun}" for count, noun in nouns)
         self.say(f"{name}: {counts} in the database {alias!r} {done}")

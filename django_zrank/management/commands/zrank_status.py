@@ -25,13 +25,13 @@ class Command(IndexCommand):
             self.stdout.write(json.dumps({name: _plain(gauges) for name, gauges in states.items()}, indent=2))
             return
         rows: list[tuple[str, ...]] = [
-            ("index", "status", "members", "waiting", "lag", "pending", "pending lag", "term", "build")
+            ("index", "status", "members", "waiting", "lag", "pending", "pending lag", "build")
         ]
         rows += [(name, *_row(gauges)) for name, gauges in states.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if states else ():
             cells = (
-                cell.rjust(width) if 2 <= at < 8 else cell.ljust(width)
+                cell.rjust(width) if 2 <= at < 7 else cell.ljust(width)
                 for at, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             self.say("  ".join(cells).rstrip())
@@ -54,7 +54,6 @@ def _row(gauges: Gauges) -> tuple[str, ...]:
         f"{gauges.oldest:.1f} s",
         _number(gauges.pending),
         f"{gauges.lag:.1f} s",
-        str(gauges.term),
         gauges.build or "none",
     )
 
