@@ -32,7 +32,7 @@ LOAD_LIMIT: Final = 3500
 LOADED: Final = 800
 WRITTEN: Final = 200
 """The most members of rankings that one call of a rebuild, or of a push, writes: so many members of an index without
-facets, a quarter of one where each stands in three facet rankings, too. Rows of a rebuild are sorted, and new. With a
+facets, a fifth of one where each stands in three facet rankings, too. Rows of a rebuild are sorted, and new. With a
 million members, a call takes 0.9 to 2.2 ms, or 2 to 3 ms, of the server: ``python -m tests.benchmarks.pieces``."""
 
 _COST: Final = 10
@@ -410,9 +410,9 @@ class Store(Executor):
         yield most - left, piece
 
     def _writes(self, names: bytes) -> int:
-        """Return the number of writes of a member, by the names of its facet rankings."""
+        """Return the number of writes of a member, by the names of its facet rankings, that to the hash included."""
         facets = names.count(b"\0") + 1 if names else _LEFT if self.layout.memberships else 0
-        return (1 + facets) * self.layout.keeper.writes
+        return (1 + facets) * self.layout.keeper.writes + bool(facets)
 
     # Rebuilding
 

@@ -15,7 +15,7 @@ from django_zrank.store import Change, Store
 from tests.builds import load_rows, start
 from tests.writes import apply_changes, begin_write
 
-CEILING = 3000
+CEILING = 2400
 """The most look-ups and writes of one call: a few milliseconds. A value of a command counts as one."""
 
 MANY = 1500
