@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from django.db.models import Q
@@ -130,6 +131,9 @@ class Extension(Generic[AnyIndex]):
         Called before :meth:`replaced`, if somebody who rebuilds the index wants that."""
 
     # Upkeep
+
+    every: ClassVar[float] = inf
+    """The seconds after which a worker calls :meth:`work` again, if ``FLUSH_EVERY`` isn't less."""
 
     def work(self, index: AnyIndex, *, limit: int | None, patience: float, skip_locked: bool) -> int:
         """Do what is due, for about ``limit`` members, or for all. Return their number.

@@ -492,6 +492,11 @@ def test_commands_metrics_and_messages_use_the_words_of_the_pages() -> None:
         for member, value in getattr(named, "__dict__", {}).items()
         if inspect.isfunction(value) and not member.startswith("_")
     }
+    for page in (
+        page for part in ("django_zrank", "example_project") for page in (ROOT / part).rglob("*.html")
+    ):
+        shown = re.sub(r"(?s)<(style|script)\b.*?</\1>|{[{%#].*?[}%#]}|<[^>]*>", " ", page.read_text())
+        said.add((str(page.relative_to(ROOT)), shown))
     assert len(said) > 600
     assert [(where, text) for where, text in said if OTHERS.search(text)] == []
 

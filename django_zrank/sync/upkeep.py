@@ -21,29 +21,38 @@ _SHARE: Final = 1000
 """The most members that a process works on after a push, because a request waits for it."""
 
 _done: Recent[bool] = Recent()
-"""By name: the indexes that this process has worked on lately."""
+"""By the names of an index and an extension: the work that this process has done lately."""
 
 
-def is_due(index: Index) -> bool:
-    """Return True, at most every ``FLUSH_EVERY`` seconds, if this process should do the work of extensions."""
-    if not declared(index) or _done.get(index.name):
-        return False
-    return _done.keep(index.name, True, get_settings().flush_every)
+def is_due(index: Index, name: str) -> bool:
+    """Return True, at most every ``FLUSH_EVERY`` seconds, or as often as the extension of this name wants, if a worker
+    should do its work."""
+    one = declared(index).get(name)
+    return one is not None and _begin(index, name, min(one.every, get_settings().flush_every))
 
 
-def work_again(index: Index) -> None:
+def _begin(index: Index, name: str, seconds: float) -> bool:
+    """Return True if work was last begun so many seconds ago. It begins then."""
+    return not _done.get((index.name, name)) and _done.keep((index.name, name), True, seconds)
+
+
+def work_again(index: Index, name: str) -> None:
     """Make the next work due at once, as more is left."""
-    _done.forget(index.name)
+    _done.forget((index.name, name))
 
 
 def work_soon(index: Index) -> None:
     """Do a share of the work after a push, at most every ``FLUSH_EVERY`` seconds, without waiting for a lock."""
     connection = connections[index.get_using()]
-    if connection.in_atomic_block or not is_due(index) or holds_snapshot(connection):
+    if connection.in_atomic_block:
+        return
+    seconds = get_settings().flush_every
+    due = [one for name, one in declared(index).items() if _begin(index, name, seconds)]
+    if not due or holds_snapshot(connection):
         return
     try:
         with without_waiting(connection):
-            for one in installed().values():
+            for one in due:
                 one.work(index, limit=_SHARE, patience=0.0, skip_locked=True)
     except (Busy, IndexUnavailable) as error:
         logger.debug("Index %r: not all was done. %s", index.name, error)

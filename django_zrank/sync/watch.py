@@ -67,13 +67,13 @@ def sync(
     *,
     look: bool = True,
     limit: int | None = None,
-    due: Callable[[Index], bool] = lambda index: True,
+    due: Callable[[Index, str], bool] = lambda index, name: True,
 ) -> Synced:
     """Bring ``index`` up to date with its database, as ``sync_zrank`` does: repair it if needed, do the work of
     extensions, and process marks.
 
     ``look``: also check its triggers, and that the database takes writes. ``limit``: the most marks to process.
-    ``due``: a function that decides whether to do the work of extensions now.
+    ``due``: a function that decides whether to do the work of an extension, given by its name, now.
 
     Raises :exc:`~django_zrank.IndexUnavailable`; ``RebuildSuperseded`` if another process is repairing the index;
     :exc:`~django_zrank.exceptions.Busy` if rows stay locked; ``OperationalError`` if the database takes no writes; and
@@ -83,7 +83,7 @@ def sync(
 
 
 def sync_steps(
-    index: Index, *, look: bool, limit: int | None, due: Callable[[Index], bool]
+    index: Index, *, look: bool, limit: int | None, due: Callable[[Index, str], bool]
 ) -> Writing[Synced]:
     """The steps of :func:`sync`."""
     if look:  # a former primary, where no mark waits, looks like one that is up to date
@@ -100,18 +100,19 @@ def sync_steps(
             break
         if status in (Status.HEALTHY, Status.BEHIND, Status.BUILDING):
             break
-    worked, is_time = Counter[str](), due(index)
+    worked = Counter[str]()
     for name, one in installed().items():
-        if is_time or (look and not one.is_declared(index)):  # an earlier release may have declared it
+        # An earlier release may have declared what this one doesn't.
+        if due(index, name) or (look and not one.is_declared(index)):
             # With a limit, rows that are locked have their turn the next time.
             work = partial(one.work, index, limit=limit, patience=PATIENCE, skip_locked=limit is not None)
             try:
                 if members := retry(work):
                     worked[name] = members
+                    if limit is not None and members >= limit:
+                        work_again(index, name)
             except Exception as error:  # noqa: BLE001 - raised after the work of the others, and the drain
                 failure = failure or error
-    if limit is not None and max(worked.values(), default=0) >= limit:
-        work_again(index)
     marks = yield from retry_steps(partial(drain_steps, index, limit=limit))
     if failure:
         raise failure

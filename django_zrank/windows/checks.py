@@ -34,7 +34,7 @@ def check_windows(index: Index) -> Iterator[CheckMessage]:
         if column and _is_slow(follow(query.model, path_to(query, column))):
             message = (
                 f": no database index begins with {column.target}: to find rows whose time has passed, all are read "
-                "every few seconds."
+                "every second."
             )
             yield warning(type(index), message, "Set db_index=True.", "zrank.W011")
 

@@ -25,6 +25,7 @@ _PACKAGE = __package__ or ""
 class Windows(Extension[Index]):
     needs = ("model", "annotations")
     is_timed = True
+    every = 1.0  # scores change to the second
 
     def is_declared(self, index: Index) -> bool:
         return bool(windows_of(index))

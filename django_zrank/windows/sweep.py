@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -56,13 +56,19 @@ def sweep(index: Index, *, limit: int | None = None, patience: float = PATIENCE)
     with timezone.override(None):  # as in a push
         latest = max([*moments, *(note.read for note in notes.values() if note.read is not None), until])
         if latest > until:  # the clock was set back: what has left is inside again
-            back = list(_members(windows, using, until, latest, PAGE_SIZE + 1))
+            found = [window.members(using, until, latest, PAGE_SIZE + 1) for window in windows]
+            back = list(dict.fromkeys(chain.from_iterable(found)))
             leave(index, back if len(back) <= PAGE_SIZE else [None], patience=patience)
         end: int | None = None
         while end != until and (limit is None or done < limit):
             size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - done)
-            end = min(_end_of_page(index, window, since, until, size) for window in windows)
-            done += leave(index, _members(windows, using, since, end), patience=patience)
+            # Mostly, few have left, and one query of each window tells.
+            found = [window.members(using, since, until, size + 1) for window in windows]
+            end = until
+            if max(map(len, found)) > size:
+                end = min(_end_of_page(index, window, since, until, size) for window in windows)
+                found = [window.members(using, since, end) for window in windows]
+            done += leave(index, dict.fromkeys(chain.from_iterable(found)), patience=patience)
             noted = step.each(notes, partial(_note, notes, end, until))
             step.require()
             if not all(noted.values()):
@@ -73,16 +79,6 @@ def sweep(index: Index, *, limit: int | None = None, patience: float = PATIENCE)
 
 def _note(notes: Mapping[Index, Swept], moment: int, now: int, holder: Index) -> bool:
     return WindowStore.of(holder).note_swept(notes[holder], moment, now)
-
-
-def _members(
-    windows: Iterable[Window], using: str, since: int | None, until: int, most: int | None = None
-) -> dict[Any, None]:
-    """Return the members with a value that left a window after ``since``, and up to ``until``; of each window, those of
-    its first ``most`` rows."""
-    # All at once: on SQLite, marks can't be left while rows are being read, if others write.
-    rows = (window.leaving(using, since, until).values_list("pk", flat=True)[:most] for window in windows)
-    return dict.fromkeys(chain.from_iterable(rows))
 
 
 def _end_of_page(index: Index, window: Window, since: int | None, until: int, size: int) -> int:

@@ -59,6 +59,11 @@ class Window(NamedTuple):
             bounds[f"{self.path}__gt"] = self.limit(since)
         return every_row(self.model, using).filter(**bounds).order_by()
 
+    def members(self, using: str, since: int | None, until: int, most: int | None = None) -> list[Any]:
+        """Return the primary keys of the first ``most`` of these rows."""
+        # All at once: on SQLite, marks can't be left while rows are being read, if others write.
+        return list(self.leaving(using, since, until).values_list("pk", flat=True)[:most])
+
 
 def columns(index: Index) -> tuple[list[tuple[Any, Any, Within]], list[Within]]:
     """Return the lookups ``within`` of a declaration: each with its query and the column that it compares, None if that

@@ -5,8 +5,7 @@ that ``within`` selects beside one of the same rows, selected by a fixed time.
 
 The database is the one that ``ZRANK_TEST_DATABASE`` names. With a window, the database's clock is read with every row,
 and a write compares the newest time that it has read with what was swept. *Processor* is the time of this process's.
-*A sweep* of an index none of whose rows have left the window since the last one is what a worker does every
-``FLUSH_EVERY`` seconds.
+*A sweep* of an index none of whose rows have left the window since the last one is what a worker does every second.
 """
 
 from __future__ import annotations

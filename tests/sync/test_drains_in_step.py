@@ -183,7 +183,7 @@ def test_what_passes_is_tried_again(indexes: list[Index], monkeypatch: pytest.Mo
 
     just_before(monkeypatch, drain_module, "unmark", fail)
     found = take_together(
-        {index: sync_steps(index, look=False, limit=None, due=lambda index: False) for index in indexes}
+        {index: sync_steps(index, look=False, limit=None, due=lambda index, name: False) for index in indexes}
     )
     assert [found[index].marks for index in indexes] == [40, 40, 40]  # type: ignore[union-attr]
     assert not marked(indexes)

@@ -306,7 +306,7 @@ def watch_for_ever(indexes: Sequence[Any], share: float = 0.5) -> None:
     from django_zrank.sync import watch as watch_module
     from django_zrank.sync.watch import watch
 
-    upkeep.is_due = watch_module.is_due = lambda index: random.random() < share
+    upkeep.is_due = watch_module.is_due = lambda index, name: random.random() < share
     watch([index.instance() for index in indexes], interval=0.05, stop=Event())
 
 

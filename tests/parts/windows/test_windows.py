@@ -30,13 +30,16 @@ from django.utils import timezone
 
 from django_zrank import RankIndex
 from django_zrank.models import Mark
+from django_zrank.recent import Recent
 from django_zrank.store import Store
+from django_zrank.sync import upkeep
 from django_zrank.sync.drain import drain
 from django_zrank.sync.push import push
 from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.sync.watch import sync
 from django_zrank.windows import sweep as sweep_module
+from django_zrank.windows.extension import Windows
 from django_zrank.windows.store import WindowStore
 from django_zrank.windows.sweep import sweep
 from django_zrank.windows.window import windows_of
@@ -476,13 +479,28 @@ def test_a_sweep_during_which_another_one_began_notes_nothing(week: type[RankInd
     assert store.note_swept(second, 5, 5)
 
 
-def test_a_sweep_that_finds_nobody_makes_four_queries(week: type[RankIndex], clock: SetClock) -> None:
+def test_a_worker_sweeps_every_second_and_saves_every_five(
+    week: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, sweeps = 0.0, list[float]()
+    monkeypatch.setattr(upkeep, "_done", Recent())
+    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: 100 + passed)
+    monkeypatch.setattr(Windows, "work", lambda *args, **options: sweeps.append(passed) or 0)
+    for passed in (0.0, 0.5, 0.9, 1.0, 1.5, 2.0):  # noqa: B007 - read by the clock
+        sync(week, look=False, due=upkeep.is_due)
+    assert sweeps == [0.0, 1.0, 2.0]
+    for passed in (10.0, 11.0, 14.9, 15.0):  # noqa: B007
+        upkeep.work_soon(week.instance())
+    assert sweeps[3:] == [10.0, 15.0]
+
+
+def test_a_sweep_that_finds_nobody_makes_three_queries(week: type[RankIndex], clock: SetClock) -> None:
     """A worker that sweeps every second can afford them."""
     sweep(week.instance())
     clock.now += timedelta(seconds=1)
     with CaptureQueriesContext(connection) as queries:
         assert sweep(week.instance()) == 0
-    assert len(queries) == 4
+    assert len(queries) == 3
 
 
 def test_a_sweep_finds_rows_of_members_that_it_does_not_rank_yet(

@@ -493,7 +493,7 @@ def test_whoever_pushes_flushes_once_in_a_while(videos: list[Video]) -> None:
     increment(*videos)
     upkeep.work_soon(INDEX)
     assert waits() == 8
-    upkeep.work_again(INDEX)
+    upkeep.work_again(INDEX, "write_behind")
     upkeep.work_soon(INDEX)
     assert waits() == 0
 
@@ -516,8 +516,8 @@ def test_whoever_pushes_waits_for_no_locked_row(videos: list[Video], merging: Me
 
 @pytest.mark.usefixtures("due")
 def test_no_flush_is_due_where_no_score_begins_in_redis() -> None:
-    assert not upkeep.is_due(PlayerAscending.instance())
-    assert upkeep.is_due(INDEX)
+    assert not upkeep.is_due(PlayerAscending.instance(), "write_behind")
+    assert upkeep.is_due(INDEX, "write_behind")
 
 
 @pytest.mark.usefixtures("due")
