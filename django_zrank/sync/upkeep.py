@@ -20,6 +20,9 @@ logger = logging.getLogger("django_zrank.sync")
 _SHARE: Final = 1000
 """The most members that a process works on after a push, because a request waits for it."""
 
+_REST: Final = 20
+"""The duration of a rest after slow work, in durations of the work."""
+
 _done: Recent[bool] = Recent()
 """By the names of an index and an extension: the work that this process has done lately."""
 
@@ -34,6 +37,13 @@ def is_due(index: Index, name: str) -> bool:
 def _begin(index: Index, name: str, seconds: float) -> bool:
     """Return True if work was last begun so many seconds ago. It begins then."""
     return not _done.get((index.name, name)) and _done.keep((index.name, name), True, seconds)
+
+
+def rest(index: Index, name: str, seconds: float) -> None:
+    """Put the next work off, up to ``FLUSH_EVERY`` seconds, because this one has taken so many seconds."""
+    most = get_settings().flush_every
+    if (pause := min(_REST * seconds, most)) > min(installed()[name].every, most):
+        _done.keep((index.name, name), True, pause)
 
 
 def work_again(index: Index, name: str) -> None:

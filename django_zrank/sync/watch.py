@@ -23,7 +23,7 @@ from .drain import Writing, alone, drain_steps, take_together
 from .health import Status, calm, repair
 from .in_step import InStep
 from .marks import newest_marks
-from .upkeep import is_due, work_again
+from .upkeep import is_due, rest, work_again
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -106,8 +106,11 @@ def sync_steps(
         if due(index, name) or (look and not one.is_declared(index)):
             # With a limit, rows that are locked have their turn the next time.
             work = partial(one.work, index, limit=limit, patience=PATIENCE, skip_locked=limit is not None)
+            began = monotonic()
             try:
-                if members := retry(work):
+                members = retry(work)
+                rest(index, name, monotonic() - began)
+                if members:
                     worked[name] = members
                     if limit is not None and members >= limit:
                         work_again(index, name)

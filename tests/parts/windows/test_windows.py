@@ -494,6 +494,26 @@ def test_a_worker_sweeps_every_second_and_saves_every_five(
     assert sweeps[3:] == [10.0, 15.0]
 
 
+def test_a_slow_sweep_rests(week: type[RankIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column without an index is read whole: for a twentieth of a worker's time, or every five seconds."""
+    now, took, sweeps = 100.0, 0.0, list[float]()
+
+    def work(*args: Any, **options: Any) -> int:
+        nonlocal now
+        sweeps.append(now)
+        now += took
+        return 0
+
+    monkeypatch.setattr(upkeep, "_done", Recent())
+    monkeypatch.setattr("django_zrank.recent.monotonic", lambda: now)
+    monkeypatch.setattr("django_zrank.sync.watch.monotonic", lambda: now)
+    monkeypatch.setattr(Windows, "work", work)
+    for at, took in ((100, 0.04), (101, 0.2), (104, 0.2), (106, 2.0), (112, 0.0), (113, 0.0)):  # noqa: B007
+        now = at
+        sync(week, look=False, due=upkeep.is_due)
+    assert sweeps == [100, 101, 106, 113]
+
+
 def test_a_sweep_that_finds_nobody_makes_three_queries(week: type[RankIndex], clock: SetClock) -> None:
     """A worker that sweeps every second can afford them."""
     sweep(week.instance())
