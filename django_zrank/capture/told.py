@@ -7,12 +7,12 @@ Sessions that haven't set ``zrank.tells`` get none.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["TELL", "heard", "listen", "take"]
+__all__ = ["TELL", "Heard", "heard", "last_taken", "listen", "take"]
 
 TELL: Final = (
     # Once for each statement, whatever the number of triggers that it runs.
@@ -36,7 +36,7 @@ class _Listener:
         """The number of messages."""
 
         self.taken = 0
-        """The number of those that a save has asked about."""
+        """The number of those that a push has asked about."""
 
     def __call__(self, message: Any) -> None:
         self.heard += message.message_primary == "zrank"
@@ -46,26 +46,45 @@ _listeners: WeakKeyDictionary[Any, _Listener] = WeakKeyDictionary()
 """By the driver's connections."""
 
 
-def heard(connection: BaseDatabaseWrapper) -> int | None:
-    """Return the number of messages that this connection has got; None if nobody would have told."""
+class Heard(NamedTuple):
+    """What a connection had heard at some time."""
+
+    listener: _Listener
+    number: int
+
+
+def _listener(connection: BaseDatabaseWrapper) -> _Listener | None:
+    """Return what listens to this connection; None if nobody would tell it anything."""
     driver: Any = connection.connection
     if connection.vendor != "postgresql" or driver is None:
         return None
     listener = _listeners.get(driver)
-    return listener.heard if listener is not None and listener.is_told else None
+    return listener if listener is not None and listener.is_told else None
 
 
-def take(connection: BaseDatabaseWrapper, before: int | None = None) -> bool | None:
-    """Return True if statements of this connection have left marks since the last call, False if they have left none;
-    None if nobody would have told. ``before``: what :func:`heard` was when a save began, inside which others may have
-    called this."""
-    now = heard(connection)
-    if now is None:
+def heard(connection: BaseDatabaseWrapper) -> Heard | None:
+    """Return what this connection has heard until now; None if nobody would have told."""
+    listener = _listener(connection)
+    return None if listener is None else Heard(listener, listener.heard)
+
+
+def last_taken(connection: BaseDatabaseWrapper, before: Heard | None) -> Heard | None:
+    """Return what this connection had heard when :func:`take` was last called, or ``before`` if that was earlier:
+    others may call it inside a save. None if nobody would have told."""
+    listener = _listener(connection)
+    if listener is None:
         return None
-    listener = _listeners[connection.connection]
-    since = listener.taken if before is None else min(listener.taken, before)
-    listener.taken = now
-    return now > since
+    return Heard(listener, listener.taken if before is None else min(listener.taken, before.number))
+
+
+def take(connection: BaseDatabaseWrapper, since: Heard | None) -> bool | None:
+    """Return True if statements of this connection have left marks since then, False if they have left none; None if
+    nobody would have told."""
+    listener = _listener(connection)
+    if listener is None:
+        return None
+    listener.taken = listener.heard
+    return listener.heard > since.number if since is not None and since.listener is listener else None
 
 
 def listen(connection: BaseDatabaseWrapper) -> None:
@@ -74,7 +93,9 @@ def listen(connection: BaseDatabaseWrapper) -> None:
     Not behind a pooler, which may lead each transaction to another session, nor in a transaction, or with autocommit
     off: a rollback would take the setting back, and silence would pass for "no marks"."""
     driver: Any = connection.connection
-    is_able = connection.vendor == "postgresql" and hasattr(driver, "add_notice_handler")  # Psycopg 3
+    # Psycopg 3 itself. What a pool lends in its place is a new object each time, and handlers stay with the session.
+    kind: Any = getattr(connection, "Database", None)
+    is_able = connection.vendor == "postgresql" and isinstance(driver, getattr(kind, "Connection", ()))
     if not is_able or connection.in_atomic_block or not connection.get_autocommit():
         return
     listener = _listeners.get(driver)

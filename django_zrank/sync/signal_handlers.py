@@ -150,7 +150,7 @@ def _saved(
         if route.key is None and route.source.touched_by(update_fields):
             touched.add(route, [route.source.value_of(instance, using)])
     if touched.texts:
-        touched.told = told.take(connections[using], getattr(instance._state, "zrank_heard", None))
+        touched.since = told.last_taken(connections[using], getattr(instance._state, "zrank_heard", None))
     touched.push_on_commit()
 
 
@@ -216,9 +216,9 @@ class Touched:
         """True if a save may have changed nothing that an index reads, so that querying the marks first pays off.
         Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
-        self.told: bool | None = None
-        """True if the statements have left marks, as the triggers have told, False if they have left none; None if
-        nobody has told."""
+        self.since: told.Heard | None = None
+        """What the connection had heard before the first save: if it has heard no more when this is pushed, no
+        statement of the transaction has left marks. None if nobody would have told."""
 
         self.at = monotonic()
         """The time of the last write that is known, by the clock of the process: the commit comes later, or has just
@@ -276,8 +276,6 @@ class Touched:
                 for key, texts in self.texts.items():
                     first._keep(key, texts, str)
                 first.asks, first.at = first.asks or self.asks, self.at
-                is_known = first.told is not None and self.told is not None
-                first.told = (first.told or self.told) if is_known else None
                 return
         if connection.in_atomic_block or connection.get_autocommit():
             transaction.on_commit(self.push, using=self.using, robust=True)
@@ -321,11 +319,12 @@ class Touched:
         Nothing is left out of an index that isn't fully captured, nor of one with extensions, whose work a save also
         does; nor if the database can't say which marks wait."""
         try:
+            is_told = told.take(connections[self.using], self.since)
             indexes = {index for index, _ in self.texts if not declared(index)}
             captured = fully_captured(self.using, indexes) if self.asks else set()
-            if captured and self.told is False and _asked.get(self.using):
+            if captured and is_told is False and _asked.get(self.using):
                 return {key: texts for key, texts in self.texts.items() if key[0] not in captured}
-            if captured and self.told and all(len(texts) == 1 for texts in self.texts.values()):
+            if captured and is_told and all(len(texts) == 1 for texts in self.texts.values()):
                 return self.texts
             newest = newest_marks(self.using) if captured else None
             if captured:

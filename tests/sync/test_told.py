@@ -17,7 +17,7 @@ from django_zrank.models import Mark
 from django_zrank.sync import signal_handlers
 from django_zrank.sync.watch import sync
 from django_zrank.testing import disable_sync
-from tests.sync.conftest import Clock
+from tests.sync.conftest import Clock, execute
 from tests.sync.mirror import assert_mirrors
 from tests.sync.test_newest_marks import assert_changes_are_pushed
 from tests.testapp.models import Account, Club, Player, Profile
@@ -42,7 +42,7 @@ def player() -> Player:
     Mark.objects.all().delete()
     for _ in range(3):
         player.save()
-    assert told.take(connection) is False
+    assert was_told() is False
     return player
 
 
@@ -52,6 +52,10 @@ def lately_asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal_handlers._asked.keep("default", True, 1000.0)
     yield
     signal_handlers._asked.clear()
+
+
+def was_told() -> bool | None:
+    return told.take(connection, told.last_taken(connection, None))
 
 
 def statements(write: Callable[[], Any]) -> list[str]:
@@ -124,6 +128,68 @@ def test_a_receiver_that_saves_takes_nothing_from_the_save_that_it_is_part_of(pl
     assert_mirrors(PlayerRank, PlayerAscending)
 
 
+def test_what_is_changed_between_a_save_and_the_commit(player: Player) -> None:
+    """By a receiver that is called later, and by a trigger that waits for the commit."""
+    table = connection.ops.quote_name(Player._meta.db_table)
+    Player.objects.update(name="")
+    with transaction.atomic():
+        player.save()
+        Player.objects.update(level=F("level") + 1)
+    assert_mirrors(PlayerRank, PlayerAscending)
+    execute(
+        "CREATE FUNCTION raise_level() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN UPDATE {table} SET level = level + 1 WHERE level < 100; RETURN NULL; END $$",
+        f"CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION raise_level()",
+    )
+    try:
+        player.name = "changed"
+        with transaction.atomic():
+            player.save(update_fields=["name"])
+            player.save()
+    finally:
+        execute(f"DROP TRIGGER late ON {table}", "DROP FUNCTION raise_level")
+    assert player.level < Player.objects.get().level
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_what_a_hook_changes_before_the_push(player: Player) -> None:
+    with transaction.atomic():
+        transaction.on_commit(lambda: Player.objects.update(level=F("level") + 1) and None)
+        player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_save_that_is_rolled_back_takes_nothing_from_others(player: Player) -> None:
+    other = Player.objects.create(level=3)
+    other.save()
+    with transaction.atomic():
+        Player.objects.filter(pk=player.pk).update(level=9)
+        with transaction.atomic():
+            other.save()
+            transaction.set_rollback(True)
+        player.refresh_from_db()
+        player.save()
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_hook_that_connects_anew(player: Player) -> None:
+    """What was heard on one connection says nothing about another, which may have heard less."""
+
+    def connect_anew() -> None:
+        connection.close()
+        for _ in range(3):
+            other.save()
+        assert was_told() is False
+
+    other = Player.objects.create(level=3)
+    with transaction.atomic():
+        player.level = 9
+        player.save()
+        connection.run_on_commit.insert(0, (set(), connect_anew, True))
+    assert_mirrors(PlayerRank, PlayerAscending)
+
+
 def test_what_is_saved_without_a_push_is_pushed_by_the_next_save(player: Player) -> None:
     """Once more than it had to be, but never less."""
     player.level = 4
@@ -175,14 +241,14 @@ def test_each_second_one_save_asks(player: Player, monkeypatch: pytest.MonkeyPat
 
 def test_a_large_statement_and_an_emptied_table(player: Player) -> None:
     Player.objects.bulk_create([Player(level=1)] * 300)
-    told.take(connection)
+    was_told()
     Player.objects.update(name="changed")
-    assert told.take(connection) is False
+    assert was_told() is False
     Player.objects.update(level=F("level") + 1)
-    assert told.take(connection) is True
+    assert was_told() is True
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {connection.ops.quote_name(Player._meta.db_table)} CASCADE")
-    assert told.take(connection) is True
+    assert was_told() is True
 
 
 def test_a_session_whose_settings_are_reset_leaves_its_changes_to_the_worker(player: Player) -> None:
@@ -209,7 +275,7 @@ def test_a_connection_that_serves_one_save_asks_for_nothing() -> None:
         player.save()
         cursor.execute("SELECT coalesce(current_setting('zrank.tells', true), '')")
         assert cursor.fetchone() == ("",)
-    assert told.take(connection) is None
+    assert was_told() is None
 
 
 def test_behind_a_pooler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,10 +285,32 @@ def test_behind_a_pooler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("psycopg._connection_info.ConnectionInfo.backend_pid", 1)
     for _ in range(4):
         player.save()
-    assert told.take(connection) is None
+    assert was_told() is None
     player.level = 6
     player.save()
     assert_mirrors(PlayerRank, PlayerAscending)
+
+
+def test_a_pool_that_lends_other_objects_in_place_of_connections(player: Player) -> None:
+    """SQLAlchemy's, a new one each time: what listens to it would stay with the session."""
+
+    class Lent:
+        def __init__(self, driver: Any) -> None:
+            self.driver = driver
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.driver, name)
+
+    session = connection.connection
+    handlers = len(session._notice_handlers)
+    try:
+        connection.connection = Lent(session)
+        for _ in range(3):
+            told.listen(connection)
+        assert was_told() is None
+    finally:
+        connection.connection = session
+    assert len(session._notice_handlers) == handlers
 
 
 def test_a_pool_that_resets_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +320,7 @@ def test_a_pool_that_resets_its_sessions(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setitem(connection.settings_dict, "OPTIONS", {"pool": {"reset": print}})
         for _ in range(3):
             told.listen(connection)
-    assert told.take(connection) is None
+    assert was_told() is None
 
 
 def test_with_autocommit_off_nobody_begins_to_listen() -> None:
@@ -246,7 +334,7 @@ def test_with_autocommit_off_nobody_begins_to_listen() -> None:
         transaction.rollback()
     finally:
         transaction.set_autocommit(True)
-    assert told.take(connection) is None
+    assert was_told() is None
 
 
 def test_in_a_transaction_nobody_begins_to_listen() -> None:
@@ -255,7 +343,7 @@ def test_in_a_transaction_nobody_begins_to_listen() -> None:
     with transaction.atomic():
         for _ in range(3):
             told.listen(connection)
-    assert told.take(connection) is None
+    assert was_told() is None
 
 
 def test_other_sessions_get_no_messages(player: Player) -> None:
