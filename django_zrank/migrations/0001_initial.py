@@ -1,11 +1,10 @@
 """The kernel's tables, and those of the part ``jobs`` where it is."""
 
-import django.db.models.manager
 import django_zrank.models
 from django.db import migrations, models
 from django_zrank.extension import tables
 
-MANAGERS = [("fixture", django.db.models.manager.Manager())]
+MANAGERS: list[tuple[str, models.Manager[models.Model]]] = [("fixture", models.Manager())]
 
 OF_JOBS = [
     migrations.CreateModel(
