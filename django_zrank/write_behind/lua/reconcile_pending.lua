@@ -9,7 +9,8 @@
 --       rule       by which scores change, with its column and unit: sum:points:0
 --       flushed    the last flush that the database noted; before the last call, 'found'
 --       committed  '1' if the column has what the flush in flight carried
---       all        '1' to drop all pending changes
+--       all        '1' to drop all pending changes: the live build contains them, so it must be replaced, perhaps by another
+--                  process than the caller
 --       number     of members that the flush in flight wrote, if not all of it
 --       …          then these members; and those that were carried by flushes unknown to this server: their pending changes
 --                  are as old as the failover, so the column has them
@@ -55,6 +56,9 @@ for number = tonumber(state[3] or taken), taken do
 end
 if all == '1' then
   redis.call('UNLINK', pending)
+  if state[4] then
+    redis.call('HSET', meta, 'behind', 'rebuild')
+  end
 elseif #ARGV >= FIRST + number then
   redis.call('HDEL', pending, unpack(ARGV, FIRST + number))
 end

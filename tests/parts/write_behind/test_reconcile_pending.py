@@ -65,7 +65,15 @@ def test_those_that_later_flushes_have_written_are_dropped(scores: PendingStore,
 def test_everything_is_dropped(scores: PendingStore, found: Health) -> None:
     reconcile(scores, found, 9, everything=True)
     assert (pending(scores), carried(scores, 1)) == ({}, {})
-    assert not scores.check_health().is_evicted
+    health = scores.check_health()
+    assert not health.is_evicted
+    assert health.behind == "rebuild"  # it contains what was dropped
+
+
+def test_where_nothing_was_built_nothing_is_noted(scores: PendingStore, found: Health) -> None:
+    scores.client.hdel(scores.keys.meta, "build")
+    reconcile(scores, found, everything=True)
+    assert scores.read_meta("behind") == [""]
 
 
 def test_flushes_are_numbered_from_what_the_database_has(scores: PendingStore, found: Health) -> None:

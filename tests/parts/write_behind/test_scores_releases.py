@@ -141,6 +141,30 @@ def test_what_is_pending_for_another_database_is_given_up_if_told(counted: type[
     assert column(counted) == {str(first): 5, str(second): 1, str(third): 2} == contents(counted)
 
 
+def test_what_was_given_up_is_seen_by_the_other_database_if_the_rebuild_is_killed(
+    counted: type[RankIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the changes were dropped, before the new build has begun: the live one is still the other database's."""
+    first, second, third = pks()
+    counted.scores.increment(first, 5)
+    flush(counted.instance())
+    counted.scores.increment({first: 50, second: 7})
+    rows = Build.objects.filter(index=counted.name)
+    (other,) = rows
+    rows.update(owner="another", term=0)  # as if this were a copy
+
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "start_rebuild", kill)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(counted.instance(), discard_pending=True)
+    other.save()
+    sync(counted)
+    assert column(counted) == {str(first): 5, str(second): 1, str(third): 2} == contents(counted)
+
+
 def test_a_server_that_comes_back_older_after_write_behind_was_removed_counts_nothing_again(
     counted: type[RankIndex], zrank: Redis
 ) -> None:
