@@ -235,8 +235,9 @@ def check_indexes(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             hint = "Set name on all but one."
             errors.append(checks.Error(f"{times} indexes are called {name!r}.", hint=hint, id="zrank.E011"))
     default = None if check_settings(app_configs) else get_settings().default_index
-    if default is not None and default not in {index.name for index in indexes}:
-        hint = f"Registered: {', '.join(sorted(index.name for index in indexes)) or 'none'}."
+    # A project without any may be about to uninstall the app.
+    if indexes and default is not None and default not in {index.name for index in indexes}:
+        hint = f"Registered: {', '.join(sorted(index.name for index in indexes))}."
         errors.append(
             checks.Error(f"ZRANK['DEFAULT_INDEX'] names no index: {default!r}.", hint=hint, id="zrank.E012")
         )

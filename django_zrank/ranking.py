@@ -752,7 +752,9 @@ class Ranking(
         return f"{self.index.name!r} where {said}" if said else repr(self.index.name)
 
     def _not_ranked(self, member: Any) -> NotRanked:
-        return NotRanked(f"{member!r} is not in the index {self._name}")
+        # Most models show something else than their primary key.
+        said = f"{member!r} (primary key {member.pk!r})" if isinstance(member, models.Model) else repr(member)
+        return NotRanked(f"{said} is not in the index {self._name}")
 
 
 def _position(given: Any) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
@@ -826,6 +827,16 @@ RIGHT = [
     declaring(None, "facets", facets=("name", "user", "friends", ("name", "is_active"))),
     *(declaring(None, method, ranking_method=method) for method in methods),
 ]
+
+
+def test_a_project_without_indexes_may_keep_its_settings(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To uninstall the app, it has removed them first: its commands must still run."""
+    settings.ZRANK = {"DEFAULT_INDEX": "teams"}
+    assert [error.id for error in checks.check_indexes(apps)] == ["zrank.E012"]
+    monkeypatch.setattr(registry, "_classes", {})
+    assert checks.check_indexes(apps) == []
 
 
 def check(case: Case, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckMessage]:

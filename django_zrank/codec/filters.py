@@ -100,7 +100,9 @@ def _parse(index: Index, path: str, value: Any) -> Any:
     if path in index.faceting.paths:
         return index.faceting.reading(path).parse_value(path, value)
     facets = ", ".join(_known(index))
-    raise ValueError(f"{path}: the index {index.name!r} has no such facet; there are: {facets}")
+    raise ValueError(
+        f"{path}: the index {index.name!r} has no such facet; there are: {facets}. The only lookup is __in"
+    )
 
 
 def ranking_of(index: Index, conditions: Sequence[Condition]) -> str | None:

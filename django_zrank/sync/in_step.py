@@ -20,7 +20,7 @@ from ..queries.request import Request
 from ..queries.steps import Steps, merged
 from ..store import Store
 
-__all__ = ["Breaker", "InStep", "breaker"]
+__all__ = ["Breaker", "InStep", "breaker", "is_down"]
 
 logger = logging.getLogger("django_zrank.sync")
 
@@ -100,7 +100,7 @@ def _own(index: Index) -> Breaker:
     return breaker if index.declared is index else breaker.of(index.name)
 
 
-def _is_down(error: IndexUnavailable) -> bool:
+def is_down(error: Exception) -> bool:
     """Return True for an error that any request to the same server would raise."""
     return isinstance(error.__cause__, (ConnectionError, TimeoutError))
 
@@ -152,7 +152,7 @@ class InStep:
     def suspend(self, index: Index, error: IndexUnavailable) -> None:
         """Skip a server that did not answer, with all indexes on it, for a moment; or only the index if its server
         answers, as while a slot moves."""
-        (self._server_of(index) if _is_down(error) else _own(index)).trip(error)
+        (self._server_of(index) if is_down(error) else _own(index)).trip(error)
 
     def resume(self, indexes: Iterable[Index]) -> None:
         """Note that indexes have answered."""
@@ -219,7 +219,7 @@ class InStep:
         self.failed[index] = error
         if isinstance(error, (NotBuilt, IndexUnhealthy)):  # the server is there
             return
-        if _is_down(error):
+        if is_down(error):
             self._down[self._server_of(index)] = error
         if self._server_of(index) is not breaker:
             self.suspend(index, error)

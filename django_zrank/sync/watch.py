@@ -11,7 +11,7 @@ from threading import Event
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from django.db import connections
+from django.db import OperationalError, connections
 from django.template.defaultfilters import pluralize
 
 from ..declaration import Index
@@ -21,13 +21,18 @@ from ..store import Store
 from ..transactions import PATIENCE, require_writable, retry, retry_steps
 from .drain import Writing, alone, drain_steps, take_together
 from .health import Status, calm, repair
-from .in_step import InStep
+from .in_step import InStep, is_down
 from .marks import newest_marks
 from .upkeep import is_due, rest, work_again
 
 logger = logging.getLogger("django_zrank.sync")
 
 _LONGEST_PAUSE: Final = 30.0
+"""Seconds between two attempts at what fails for another reason than the next: it may be a long rebuild."""
+
+_LONGEST_OUTAGE: Final = 5.0
+"""Seconds between two attempts while Redis or the database is away. Once it is back, readers wait for as long."""
+
 _SHORTEST_NAP: Final = 0.02
 
 _LOOK: Final = 10.0
@@ -141,8 +146,8 @@ def watch(
     """Keep ``indexes`` in step until ``stop`` is set.
 
     While marks keep coming it polls every 20 milliseconds. The pause doubles with each poll that finds none, up to
-    ``interval`` seconds; and up to half a minute while Redis or the database is away. On SQLite, it always waits for
-    ``interval`` seconds, unless more marks wait than fit in a turn.
+    ``interval`` seconds; up to five seconds while Redis or the database is away; and up to half a minute after other
+    errors. On SQLite, it always waits for ``interval`` seconds, unless more marks wait than fit in a turn.
     """
     pauses = dict.fromkeys(indexes, 0.0)
     looked = dict.fromkeys(indexes, -_LOOK)
@@ -162,7 +167,10 @@ def watch(
                 logger.info("%s", done)
             elif isinstance(done, Exception):  # drivers raise errors of their own; no error may end this
                 error = done
-                pauses[index] = min(_LONGEST_PAUSE, 2 * pauses[index] or interval)
+                is_away = is_down(error) or isinstance(error, OperationalError)
+                pauses[index] = min(
+                    _LONGEST_OUTAGE if is_away else _LONGEST_PAUSE, 2 * pauses[index] or interval
+                )
                 due[index] = monotonic() + pauses[index]
                 said = str(error).removeprefix(f"Index {index.name!r}: ")
                 level = logging.DEBUG if (kind := _kind(error)) in logged[index] else logging.WARNING

@@ -289,7 +289,20 @@ def test_survives_an_outage_and_backs_off(
     watch([INDEX], interval=0.5, stop=stop)
     (warning,) = (record.getMessage() for record in caplog.records)
     assert warning.startswith("Index 'ascending' is not up to date, retrying. Redis can't be reached: ")
-    assert stop.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert stop.pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_what_fails_for_another_reason_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt may be a long rebuild."""
+    stop = Naps(8)
+    monkeypatch.setattr(watch_module, "monotonic", lambda: 1000 + sum(stop.pauses))
+
+    def fail(*args: Any, **kwargs: Any) -> Synced:
+        raise RuntimeError
+
+    syncing(monkeypatch, fail)
+    watch([INDEX], interval=0.5, stop=stop)
+    assert stop.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
 def test_one_index_that_fails_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
