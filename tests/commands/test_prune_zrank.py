@@ -83,7 +83,7 @@ def test_it_removes_keys_and_rows_and_names_them(zrank: Redis, old: str) -> None
     keys, kept = keys_of(zrank, old), set(zrank.keys()) - keys_of(zrank, old)
     assert prune().splitlines() == [
         f"{old}: {len(keys)} keys in Redis removed",
-        f"{old}: 3 marks, 1 batch, 1 build in the database 'default' removed",
+        f"{old}: 3 marks, 1 applied write, 1 build in the database 'default' removed",
     ]
     assert set(zrank.keys()) == kept
     assert rows_of(old) == [0, 0, 0]
@@ -108,7 +108,7 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
         registry.unregister(type(index))
     others = examine_triggers("default", captured("default"))
     assert len(created) == len(others.unexpected) > 0
-    said = f"{old}: {len(created)} triggers, 4 marks, 1 batch, 1 build in the database 'default' removed"
+    said = f"{old}: {len(created)} triggers, 4 marks, 1 applied write, 1 build in the database 'default' removed"
     assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
     assert examine_triggers("default", captured("default")) == others
     assert said in prune().splitlines()
