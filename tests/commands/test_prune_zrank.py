@@ -108,7 +108,9 @@ def test_triggers_go_and_leave_no_more_marks(zrank: Redis, old: str) -> None:
         registry.unregister(type(index))
     others = examine_triggers("default", captured("default"))
     assert len(created) == len(others.unexpected) > 0
-    said = f"{old}: {len(created)} triggers, 4 marks, 1 applied write, 1 build in the database 'default' removed"
+    said = (
+        f"{old}: {len(created)} triggers, 4 marks, 1 applied write, 1 build in the database 'default' removed"
+    )
     assert said.replace("removed", "would be removed") in prune("--dry-run").splitlines()
     assert examine_triggers("default", captured("default")) == others
     assert said in prune().splitlines()
