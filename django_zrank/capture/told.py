@@ -47,7 +47,7 @@ _listeners: WeakKeyDictionary[Any, _Listener] = WeakKeyDictionary()
 
 
 class Heard(NamedTuple):
-    """What a connection had heard at some time."""
+    """The number of messages that a listener had got at some time."""
 
     listener: _Listener
     number: int

@@ -217,7 +217,7 @@ class Touched:
         Inserts and deletes always leave marks, and saves with ``update_fields`` nearly always do."""
 
         self.since: told.Heard | None = None
-        """What the connection had heard before the first save: if it has heard no more when this is pushed, no
+        """The messages that the connection had got before the first save: if there are no more when this is pushed, no
         statement of the transaction has left marks. None if nobody would have told."""
 
         self.at = monotonic()
